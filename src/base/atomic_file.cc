@@ -1,0 +1,74 @@
+#include "base/atomic_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+
+namespace nibble {
+
+AtomicFile::AtomicFile(std::filesystem::path path, int fd) : path_(std::move(path)), fd_(fd) {}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      size_bytes_(other.size_bytes_) {}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(PartialPath().c_str());
+}
+
+std::filesystem::path AtomicFile::PartialPath() const { return path_.string() + ".partial"; }
+
+Result<AtomicFile> AtomicFile::Create(const std::filesystem::path& path) {
+  AtomicFile file(path, -1);
+  file.fd_ = ::open(file.PartialPath().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file.fd_ < 0) {
+    return Fail("{}: cannot create: {}", file.PartialPath().string(), std::strerror(errno));
+  }
+  return file;
+}
+
+Status AtomicFile::Append(std::span<const std::byte> bytes) {
+  CHECK(fd_ >= 0);
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      return Fail("{}: cannot write at byte {}: {}", PartialPath().string(), size_bytes_,
+                  std::strerror(errno));
+    }
+    bytes = bytes.subspan(static_cast<size_t>(written));
+    size_bytes_ += static_cast<uint64_t>(written);
+  }
+  return {};
+}
+
+Status AtomicFile::Commit() {
+  CHECK(fd_ >= 0);
+  if (::fsync(fd_) != 0 || ::rename(PartialPath().c_str(), path_.c_str()) != 0) {
+    return Fail("{}: cannot finish: {}", path_.string(), std::strerror(errno));
+  }
+  ::close(std::exchange(fd_, -1));
+  const std::filesystem::path parent = path_.has_parent_path() ? path_.parent_path() : ".";
+  const int directory = ::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return Fail("{}: cannot open: {}", parent.string(), std::strerror(errno));
+  const int synced = ::fsync(directory);
+  ::close(directory);
+  if (synced != 0) return Fail("{}: cannot sync: {}", parent.string(), std::strerror(errno));
+  return {};
+}
+
+Status WriteFile(const std::filesystem::path& path, std::string_view content) {
+  NIBBLE_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
+  NIBBLE_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(content))));
+  return file.Commit();
+}
+
+}  // namespace nibble

@@ -1,0 +1,44 @@
+// A file that appears under its name only when it is whole: written to "NAME.partial", synced,
+// renamed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace nibble {
+
+class AtomicFile {
+ public:
+  static Result<AtomicFile> Create(const std::filesystem::path& path);
+
+  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile& operator=(AtomicFile&&) = delete;
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  // Removes the partial file unless Commit() succeeded.
+  ~AtomicFile();
+
+  Status Append(std::span<const std::byte> bytes);
+  uint64_t size_bytes() const { return size_bytes_; }
+
+  // fsync, rename to the final name, fsync of the directory.
+  Status Commit();
+
+ private:
+  AtomicFile(std::filesystem::path path, int fd);
+  std::filesystem::path PartialPath() const;
+
+  std::filesystem::path path_;
+  int fd_;
+  uint64_t size_bytes_ = 0;
+};
+
+// Writes a small file in one go, atomically.
+Status WriteFile(const std::filesystem::path& path, std::string_view content);
+
+}  // namespace nibble

@@ -1,0 +1,70 @@
+#include "base/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace nibble {
+namespace {
+
+// Closes on scope exit: the mapping outlives its descriptor.
+struct Descriptor {
+  int fd;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+}  // namespace
+
+Result<MappedFile> MappedFile::Open(const std::filesystem::path& path) {
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (file.fd < 0) return Fail("{}: cannot open: {}", path.string(), std::strerror(errno));
+  struct stat info{};
+  if (::fstat(file.fd, &info) != 0) {
+    return Fail("{}: cannot stat: {}", path.string(), std::strerror(errno));
+  }
+  if (!S_ISREG(info.st_mode)) return Fail("{}: not a regular file", path.string());
+
+  MappedFile mapped;
+  mapped.path_ = path;
+  mapped.size_bytes_ = static_cast<size_t>(info.st_size);
+  if (mapped.size_bytes_ > 0) {
+    void* data = ::mmap(nullptr, mapped.size_bytes_, PROT_READ, MAP_SHARED, file.fd, 0);
+    if (data == MAP_FAILED) {
+      return Fail("{}: cannot map {} bytes: {}", path.string(), mapped.size_bytes_,
+                  std::strerror(errno));
+    }
+    mapped.data_ = static_cast<const std::byte*>(data);
+  }
+  return mapped;
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_bytes_, other.size_bytes_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_bytes_);
+}
+
+Result<std::string> ReadTextFile(const std::filesystem::path& path) {
+  NIBBLE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+  const auto bytes = file.bytes();
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+}  // namespace nibble

@@ -1,0 +1,41 @@
+// A whole file mapped read-only: how every container reads its tensors, so that bytes are paged in
+// when touched and shared between processes.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+
+namespace nibble {
+
+class MappedFile {
+ public:
+  // Maps `path`. Errors: cannot be opened, is not a regular file. An empty file gives an empty
+  // span.
+  static Result<MappedFile> Open(const std::filesystem::path& path);
+
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile();
+
+  // Valid as long as this object lives (moves included: the address stays).
+  std::span<const std::byte> bytes() const { return {data_, size_bytes_}; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  MappedFile() = default;
+
+  std::filesystem::path path_;
+  const std::byte* data_ = nullptr;
+  size_t size_bytes_ = 0;
+};
+
+// The whole content of a (small) text file.
+Result<std::string> ReadTextFile(const std::filesystem::path& path);
+
+}  // namespace nibble

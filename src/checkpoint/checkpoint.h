@@ -1,0 +1,60 @@
+// A model directory's tensors: all shards of a Hugging Face checkpoint behind one name table.
+//
+// With model.safetensors.index.json its weight_map decides which shard a tensor comes from (a name
+// in two shards is legal); without one, model.safetensors (or the only *.safetensors file) is the
+// checkpoint. Shard names must be plain file names that stay inside the directory, symlinks
+// resolved (a symlink to a content-addressed blob, as in the Hugging Face cache, is allowed only
+// inside that cache's layout:
+// `../../blobs/`).
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/mapped_file.h"
+#include "base/result.h"
+#include "checkpoint/safetensors.h"
+
+namespace nibble::checkpoint {
+
+// A tensor and its bytes, which live as long as the Checkpoint.
+struct Tensor {
+  TensorInfo info;
+  std::string shard;  // file name
+  std::span<const std::byte> bytes;
+};
+
+class Checkpoint {
+ public:
+  // Opens a directory, or one .safetensors file. Errors name file and tensor.
+  static Result<Checkpoint> Open(const std::filesystem::path& path);
+
+  // All tensors, sorted by shard, then by offset: the order in which the disk holds them.
+  std::span<const Tensor> tensors() const { return tensors_; }
+
+  // nullptr if there is none of that name.
+  const Tensor* Find(std::string_view name) const;
+
+  const std::filesystem::path& path() const { return path_; }
+  uint64_t size_bytes() const;  // of all tensors
+
+ private:
+  Checkpoint() = default;
+
+  std::filesystem::path path_;
+  std::vector<MappedFile> files_;
+  std::vector<Tensor> tensors_;
+  std::unordered_map<std::string, size_t> index_;  // name -> position in tensors_
+};
+
+// {"metadata": {"total_size": bytes}, "weight_map": {name: shard}} as Hugging Face writes it.
+Status WriteIndex(const std::filesystem::path& path,
+                  std::span<const std::pair<std::string, std::string>> name_to_shard,
+                  uint64_t total_bytes);
+
+}  // namespace nibble::checkpoint
