@@ -24,7 +24,8 @@ class AtomicFile {
   ~AtomicFile();
 
   Status Append(std::span<const std::byte> bytes);
-  uint64_t size_bytes() const { return size_bytes_; }
+  uint64_t size_bytes() const { return size_bytes_; }  // appended so far
+  const std::filesystem::path& path() const { return path_; }
 
   // fsync, rename to the final name, fsync of the directory.
   Status Commit();

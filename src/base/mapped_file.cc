@@ -23,7 +23,8 @@ struct Descriptor {
 }  // namespace
 
 Result<MappedFile> MappedFile::Open(const std::filesystem::path& path) {
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  // O_NONBLOCK: opening a pipe must fail below, not wait for a writer.
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.fd < 0) return Fail("{}: cannot open: {}", path.string(), std::strerror(errno));
   struct stat info{};
   if (::fstat(file.fd, &info) != 0) {

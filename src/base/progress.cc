@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -12,6 +13,7 @@ ProgressBar::ProgressBar(std::string label)
     : label_(std::move(label)), is_terminal_(::isatty(STDERR_FILENO) == 1), start_(Clock::now()) {}
 
 void ProgressBar::Update(uint64_t done_bytes, uint64_t total_bytes) {
+  done_bytes = std::min(done_bytes, total_bytes);
   const auto now = Clock::now();
   const double fraction =
       total_bytes == 0 ? 1.0 : static_cast<double>(done_bytes) / static_cast<double>(total_bytes);

@@ -3,17 +3,21 @@
 // With model.safetensors.index.json its weight_map decides which shard a tensor comes from (a name
 // in two shards is legal); without one, model.safetensors (or the only *.safetensors file) is the
 // checkpoint. Shard names must be plain file names that stay inside the directory, symlinks
-// resolved (a symlink to a content-addressed blob, as in the Hugging Face cache, is allowed only
-// inside that cache's layout:
-// `../../blobs/`).
+// resolved; the one exception is the Hugging Face cache, whose snapshots/REVISION/NAME are symlinks
+// to ../../blobs/DIGEST. Tensors of a shard that the index does not name there are ignored, as
+// transformers does. Tested by checkpoint_test.cc.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
-#include <memory>
+#include <functional>
+#include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/mapped_file.h"
@@ -22,7 +26,8 @@
 
 namespace nibble::checkpoint {
 
-// A tensor and its bytes, which live as long as the Checkpoint.
+// A tensor and its bytes, which live as long as the Checkpoint. Their address need not be a
+// multiple of the element's size.
 struct Tensor {
   TensorInfo info;
   std::string shard;  // file name
@@ -44,12 +49,17 @@ class Checkpoint {
   uint64_t size_bytes() const;  // of all tensors
 
  private:
+  using NameSet = std::set<std::string, std::less<>>;
+
   Checkpoint() = default;
+
+  // Adds the tensors of one file: all, or the `wanted` ones, of which none may be missing there.
+  Status AddShard(const std::filesystem::path& path, const NameSet* wanted, std::string_view where);
 
   std::filesystem::path path_;
   std::vector<MappedFile> files_;
   std::vector<Tensor> tensors_;
-  std::unordered_map<std::string, size_t> index_;  // name -> position in tensors_
+  std::map<std::string, size_t, std::less<>> index_;  // name -> position in tensors_
 };
 
 // {"metadata": {"total_size": bytes}, "weight_map": {name: shard}} as Hugging Face writes it.

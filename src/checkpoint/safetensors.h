@@ -52,7 +52,7 @@ Result<SafetensorsHeader> ParseSafetensorsHeader(std::span<const std::byte> file
 // declared and the header is padded with spaces to a multiple of 8.
 class SafetensorsWriter {
  public:
-  // `tensors`: only name, dtype and shape are read.
+  // `tensors`: only name, dtype and shape are read; names are unique.
   static Result<SafetensorsWriter> Create(const std::filesystem::path& path,
                                           std::span<const TensorInfo> tensors,
                                           const std::map<std::string, std::string>& metadata);
