@@ -1,10 +1,12 @@
-// Text of a growing sequence of tokens, piece by piece, never splitting a UTF-8 character: what
-// streams print. The pieces joined are what Tokenizer::Decode(all ids, skip_special = true) gives.
-// Tested by detokenizer_test.cc.
+// Text of a growing sequence of tokens, piece by piece, always whole UTF-8 characters: what streams
+// print. The pieces joined are what Tokenizer::Decode gives for all ids.
+//
+// A run of byte tokens is held back until it ends, since an invalid byte at its end turns the whole
+// run into U+FFFD in the reference; special tokens that are left out do not end a run. Tested by
+// detokenizer_test.cc.
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "text/tokenizer.h"
 
@@ -13,16 +15,19 @@ namespace nibble::text {
 class Detokenizer {
  public:
   // `tokenizer` must outlive this object.
-  explicit Detokenizer(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  explicit Detokenizer(const Tokenizer& tokenizer, bool skip_special = true)
+      : tokenizer_(&tokenizer), skip_special_(skip_special) {}
 
-  // The text that became certain with this token: "" while a character is incomplete.
+  // The text that became certain with this token: "" inside a run of byte tokens, and for an id that
+  // is not in the vocabulary.
   std::string Push(TokenId id);
-  // What is held back, at the end (an incomplete character becomes U+FFFD).
+  // What is held back, at the end.
   std::string Flush();
 
  private:
-  const Tokenizer& tokenizer_;
-  std::string pending_bytes_;  // of byte tokens that do not complete a character yet
+  const Tokenizer* tokenizer_;
+  bool skip_special_;
+  std::string byte_run_;
 };
 
 }  // namespace nibble::text
