@@ -1,0 +1,226 @@
+#include "repack/plan.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "repack/grid.h"
+
+namespace nibble::repack {
+namespace {
+
+using checkpoint::Checkpoint;
+using checkpoint::Tensor;
+using checkpoint::TensorInfo;
+using gemma::Role;
+
+constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kHead = "lm_head.weight";
+constexpr std::string_view kTable = "model.embed_tokens.weight";
+
+std::string WithoutWeight(std::string_view name) {
+  CHECK(name.ends_with(kWeight));
+  return std::string(name.substr(0, name.size() - kWeight.size()));
+}
+
+TensorInfo Info(std::string name, DType dtype, std::vector<int64_t> shape) {
+  TensorInfo info{.name = std::move(name), .dtype = dtype, .shape = std::move(shape)};
+  int64_t n_elements = 1;
+  for (const int64_t extent : info.shape) n_elements *= extent;
+  info.size_bytes = static_cast<uint64_t>(n_elements * SizeBytes(dtype));
+  return info;
+}
+
+class Planner {
+ public:
+  Planner(const Checkpoint& source, const gemma::Config& config, const Options& options)
+      : source_(source), config_(config), options_(options) {}
+
+  Result<Plan> Make() {
+    if (config_.n_experts > 0) {
+      return Fail("{}: a mixture-of-experts model ({} experts); these are not packed yet",
+                  source_.path().string(), config_.n_experts);
+    }
+    for (gemma::TensorSpec& spec : gemma::ExpectedTensors(config_)) {
+      expected_.emplace(spec.name, std::move(spec));
+    }
+    for (const Tensor& tensor : source_.tensors()) NIBBLE_RETURN_IF_ERROR(AddTensor(tensor));
+    for (const auto& [name, spec] : expected_) {
+      if (!found_.contains(name)) {
+        return Fail("{}: tensor {} is missing", source_.path().string(), name);
+      }
+    }
+    return std::move(plan_);
+  }
+
+ private:
+  Status AddTensor(const Tensor& tensor) {
+    const std::string& name = tensor.info.name;
+    const std::optional<gemma::Part> part = gemma::PartOf(name);
+    if (!part.has_value()) {
+      return Fail("{}: tensor {} is not part of any Gemma 4 layout that nibble knows", tensor.shard,
+                  name);
+    }
+    const std::optional<std::string> text_name = gemma::TextName(name);
+    if (!text_name.has_value()) {
+      AddTower(tensor, *part);
+      return {};
+    }
+    const auto spec = expected_.find(*text_name);
+    if (spec != expected_.end()) return AddExpected(tensor, *part, spec->second);
+    if (gemma::IsIgnoredLeftover(config_, *text_name)) {
+      plan_.tensors.push_back({&tensor, Action::kDropLeftover, *part, ""});
+      return {};
+    }
+    if (*text_name == kHead) return AddDuplicateHead(tensor, *part);
+    return Fail("{}: tensor {} has no place in the model that config.json describes", tensor.shard,
+                name);
+  }
+
+  void AddTower(const Tensor& tensor, gemma::Part part) {
+    if (!options_.keep_towers) {
+      plan_.tensors.push_back({&tensor, Action::kDropTower, part, ""});
+      return;
+    }
+    const std::string& name = tensor.info.name;
+    plan_.tensors.push_back({&tensor, Action::kCopy, part, name});
+    const size_t begin = name.find('.') + 1;  // after "model."
+    const std::string tower = name.substr(begin, name.find('.', begin) - begin);
+    if (std::ranges::find(plan_.kept_towers, tower) == plan_.kept_towers.end()) {
+      plan_.kept_towers.push_back(tower);
+    }
+  }
+
+  Status AddExpected(const Tensor& tensor, gemma::Part part, const gemma::TensorSpec& spec) {
+    const std::string& name = tensor.info.name;
+    if (!found_.insert(spec.name).second) {
+      return Fail("{}: tensor {} stands for {}, which was there before", tensor.shard, name,
+                  spec.name);
+    }
+    if (tensor.info.shape != spec.shape) {
+      return Fail("{}: tensor {}: expected shape [{}] by config.json, found [{}]", tensor.shard,
+                  name, fmt::join(spec.shape, ", "), fmt::join(tensor.info.shape, ", "));
+    }
+    const std::string output = options_.keep_towers ? name : spec.name;
+    if (!IsPacked(spec.role)) {
+      plan_.tensors.push_back({&tensor, Action::kCopy, part, output});
+      return {};
+    }
+    if (tensor.info.dtype != DType::kBF16) {
+      return Fail("{}: tensor {}: expected BF16, found {}", tensor.shard, name,
+                  Name(tensor.info.dtype));
+    }
+    if (spec.shape.back() % kGridGroup != 0) return AddUnpackable(tensor, part, spec, output);
+    plan_.tensors.push_back({&tensor, Action::kPack, part, WithoutWeight(output)});
+    if (spec.role == Role::kTokenEmbedding && config_.tie_word_embeddings) {
+      plan_.tensors.push_back({&tensor, Action::kPack, part, WithoutWeight(kHead)});
+    }
+    return {};
+  }
+
+  Status AddUnpackable(const Tensor& tensor, gemma::Part part, const gemma::TensorSpec& spec,
+                       const std::string& output) {
+    if (spec.role != Role::kLinear) {
+      return Fail("{}: tensor {}: rows of {} values do not divide into groups of {}", tensor.shard,
+                  tensor.info.name, spec.shape.back(), kGridGroup);
+    }
+    plan_.tensors.push_back({&tensor, Action::kCopy, part, output});
+    plan_.unpacked_linears.push_back(WithoutWeight(output));
+    return {};
+  }
+
+  // A head although config.json ties it: nothing reads it, so it may only repeat the table.
+  Status AddDuplicateHead(const Tensor& tensor, gemma::Part part) {
+    for (const Tensor& table : source_.tensors()) {
+      if (gemma::TextName(table.info.name) != kTable) continue;
+      if (!std::ranges::equal(table.bytes, tensor.bytes)) {
+        return Fail("{}: tensor {} differs from {}, but config.json ties them", tensor.shard,
+                    tensor.info.name, table.info.name);
+      }
+    }
+    plan_.tensors.push_back({&tensor, Action::kDropDuplicateHead, part, ""});
+    return {};
+  }
+
+  bool IsPacked(Role role) const {
+    switch (role) {
+      case Role::kLinear:
+        return true;
+      case Role::kTokenEmbedding:
+      case Role::kPleEmbedding:
+      case Role::kLmHead:
+        return options_.format == Format::kQ4W4A16Emb4;
+      case Role::kExpertBank:
+      case Role::kPlain:
+        return false;
+    }
+    CHECK(false);
+  }
+
+  const Checkpoint& source_;
+  const gemma::Config& config_;
+  const Options& options_;
+  std::map<std::string, gemma::TensorSpec, std::less<>> expected_;
+  std::set<std::string> found_;
+  Plan plan_;
+};
+
+}  // namespace
+
+std::string_view Name(Format format) {
+  return format == Format::kQ4W4A16 ? "q4w4a16" : "q4w4a16emb4";
+}
+
+std::string_view Name(Action action) {
+  switch (action) {
+    case Action::kPack:
+      return "packed";
+    case Action::kCopy:
+      return "copied";
+    case Action::kDropTower:
+      return "dropped: tower";
+    case Action::kDropLeftover:
+      return "dropped: K/V of a KV-shared layer";
+    case Action::kDropDuplicateHead:
+      return "dropped: head identical to embed_tokens";
+  }
+  CHECK(false);
+}
+
+std::vector<TensorInfo> PlannedTensor::OutputTensors(DType scale_dtype) const {
+  if (action == Action::kCopy) return {Info(output, source->info.dtype, source->info.shape)};
+  if (action != Action::kPack) return {};
+  const int64_t n = source->info.shape[0];
+  const int64_t k = source->info.shape[1];
+  return {Info(output + ".weight_packed", DType::kI32, {n, k / 8}),
+          Info(output + ".weight_scale", scale_dtype, {n, k / kGridGroup}),
+          Info(output + ".weight_shape", DType::kI64, {2})};
+}
+
+Result<Plan> MakePlan(const Checkpoint& source, const gemma::Config& config,
+                      const Options& options) {
+  return Planner(source, config, options).Make();
+}
+
+std::vector<size_t> SplitShards(const Plan& plan, DType scale_dtype, uint64_t max_bytes) {
+  std::vector<size_t> ends;
+  uint64_t shard_bytes = 0;
+  for (size_t i = 0; i < plan.tensors.size(); ++i) {
+    uint64_t tensor_bytes = 0;
+    for (const TensorInfo& info : plan.tensors[i].OutputTensors(scale_dtype)) {
+      tensor_bytes += info.size_bytes;
+    }
+    if (shard_bytes > 0 && shard_bytes + tensor_bytes > max_bytes) {
+      ends.push_back(i);
+      shard_bytes = 0;
+    }
+    shard_bytes += tensor_bytes;
+  }
+  ends.push_back(plan.tensors.size());
+  return ends;
+}
+
+}  // namespace nibble::repack

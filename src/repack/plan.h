@@ -1,0 +1,71 @@
+// What becomes of every source tensor, decided before a byte is written. Tested by plan_test.cc.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/result.h"
+#include "checkpoint/checkpoint.h"
+#include "gemma/config.h"
+#include "gemma/tensors.h"
+
+namespace nibble::repack {
+
+enum class Format {
+  kQ4W4A16,      // every linear in int4, tables bf16
+  kQ4W4A16Emb4,  // both tables and an untied head as well
+};
+std::string_view Name(Format format);
+
+struct Options {
+  Format format = Format::kQ4W4A16;
+  DType scale_dtype = DType::kF16;  // or kBF16
+  bool keep_towers = false;
+  bool allow_off_grid = false;
+  bool dry_run = false;
+  int n_threads = 1;
+};
+
+enum class Action {
+  kPack,
+  kCopy,               // byte for byte
+  kDropTower,          // vision or audio, in a text-only output
+  kDropLeftover,       // K/V of a KV-shared layer
+  kDropDuplicateHead,  // lm_head of a tied model, identical to embed_tokens
+};
+std::string_view Name(Action action);
+
+struct PlannedTensor {
+  const checkpoint::Tensor* source = nullptr;  // owned by the Checkpoint
+  Action action = Action::kCopy;
+  gemma::Part part = gemma::Part::kBody;
+  std::string output;  // kPack: the module (without ".weight"); kCopy: the tensor; dropped: ""
+
+  // The tensors that the output file holds for this one, in order.
+  std::vector<checkpoint::TensorInfo> OutputTensors(DType scale_dtype) const;
+};
+
+struct Plan {
+  // In the source's order on disk. Every source tensor stands here once, except that emb4 packs a
+  // tied embed_tokens twice, the second time as lm_head.
+  std::vector<PlannedTensor> tensors;
+  // Linears of the text model that stay bf16 because their K is not a multiple of 32 (modules, as
+  // the output names them).
+  std::vector<std::string> unpacked_linears;
+  // Towers in the output, as "vision_tower": the component after "model.".
+  std::vector<std::string> kept_towers;
+};
+
+// Errors: tensors missing, of unexpected shape or dtype, or unknown; mixture-of-experts models; a
+// tied model with another head; in emb4, a table whose row is not a multiple of 32.
+Result<Plan> MakePlan(const checkpoint::Checkpoint& source, const gemma::Config& config,
+                      const Options& options);
+
+// Splits plan.tensors into shards of at most `max_bytes` (a single tensor may exceed it): the index
+// one past each shard's last tensor.
+std::vector<size_t> SplitShards(const Plan& plan, DType scale_dtype, uint64_t max_bytes);
+
+}  // namespace nibble::repack

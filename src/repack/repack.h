@@ -1,0 +1,57 @@
+// `nibble repack`: a bf16 QAT checkpoint in, a compressed-tensors checkpoint out, its values
+// exactly those of the source wherever the scale's dtype allows it (repack/grid.h).
+//
+// Streams: of the tensors, no more than a slice of rows and one tensor's scales are in memory. The
+// output's bytes depend on source and options only, not on the number of threads. It is written to
+// OUT.partial and renamed when whole, so OUT exists complete or not at all.
+// Tested by repack_test.cc and tests/interop/test_repack.py.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/progress.h"
+#include "base/result.h"
+#include "repack/grid_counts.h"
+#include "repack/plan.h"
+
+namespace nibble::repack {
+
+// A file's size beyond which the next tensor goes to another one.
+inline constexpr uint64_t kMaxShardBytes = uint64_t{4} << 30;
+
+struct TensorReport {
+  std::string source;
+  Action action = Action::kCopy;
+  gemma::Part part = gemma::Part::kBody;
+  std::string output;  // as PlannedTensor::output
+  std::vector<int64_t> shape;
+  uint64_t source_bytes = 0;
+  uint64_t output_bytes = 0;
+  GridCounts counts;  // kPack
+};
+
+struct RepackReport {
+  Options options;
+  std::vector<TensorReport> tensors;  // as in Plan
+  std::vector<std::string> unpacked_linears;
+  std::vector<std::string> shards;        // file names
+  std::vector<std::string> copied_files;  // tokenizer, chat template, ...
+  std::string source_config_sha256;
+  GridCounts totals;
+
+  uint64_t source_bytes() const;  // of the tensors, each once
+  uint64_t output_bytes() const;
+  size_t CountOf(Action action) const;
+  Json ToJson() const;
+};
+
+// Writes `out` (which must not exist, or be an empty directory) with nibble-report.json inside.
+// With options.dry_run nothing is written and no value is read: the report has no counts.
+Result<RepackReport> Repack(const std::filesystem::path& source, const std::filesystem::path& out,
+                            const Options& options, const ProgressFn& progress);
+
+}  // namespace nibble::repack
