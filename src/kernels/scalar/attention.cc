@@ -1,0 +1,79 @@
+// Attention of one token over KV pages, in absolute order of positions: scores of all pages first,
+// then exponentials, then values.
+#include <algorithm>
+#include <limits>
+
+#include "kernels/scalar/math.h"
+#include "kernels/scalar/scalar.h"
+
+namespace nibble::kernels::scalar {
+namespace {
+
+static_assert(kPageTokens == kLanes && kHeadDimMultiple == kLanes);
+
+// scores[p] = q . k of position p of the page. k: [head_dim, kPageTokens].
+void ScorePage(const float* q, const float* k, int head_dim, float* scores) {
+  float sums[kPageTokens] = {};
+  for (int first = 0; first < head_dim; first += kBlockK) {
+    float part[kPageTokens] = {};
+    const int last = std::min(first + kBlockK, head_dim);
+    for (int c = first; c < last; ++c) {
+      for (int p = 0; p < kPageTokens; ++p) part[p] += q[c] * k[c * kPageTokens + p];
+    }
+    for (int p = 0; p < kPageTokens; ++p) sums[p] += part[p];
+  }
+  std::copy_n(sums, kPageTokens, scores);
+}
+
+// out[c] += sum over positions [begin, end) of the page of weights[p] * v[p, c].
+void AddValues(const float* weights, const float* v, int begin, int end, int head_dim, float* out) {
+  for (int first = 0; first < head_dim; first += kLanes) {
+    float part[kLanes] = {};
+    for (int p = begin; p < end; ++p) {
+      for (int lane = 0; lane < kLanes; ++lane) {
+        part[lane] += weights[p] * v[p * head_dim + first + lane];
+      }
+    }
+    for (int lane = 0; lane < kLanes; ++lane) out[first + lane] += part[lane];
+  }
+}
+
+void AttendOne(const AttentionCall& call, const float* q, float* out) {
+  const int64_t page_begin = call.begin / kPageTokens;
+  const int64_t page_end = (call.end + kPageTokens - 1) / kPageTokens;
+  float max = -std::numeric_limits<float>::infinity();
+  for (int64_t page = page_begin; page < page_end; ++page) {
+    float* scores = call.scores + (page - page_begin) * kPageTokens;
+    ScorePage(q, call.pages[page - call.first_page] + call.k_offset, call.head_dim, scores);
+    for (int p = 0; p < kPageTokens; ++p) {
+      const int64_t position = page * kPageTokens + p;
+      if (position >= call.begin && position < call.end) max = std::max(max, scores[p]);
+    }
+  }
+  float lanes[kLanes] = {};
+  std::fill_n(out, call.head_dim, 0.0f);
+  for (int64_t page = page_begin; page < page_end; ++page) {
+    float* weights = call.scores + (page - page_begin) * kPageTokens;
+    const int64_t first = page * kPageTokens;
+    const int begin = static_cast<int>(std::max<int64_t>(0, call.begin - first));
+    const int end = static_cast<int>(std::min<int64_t>(kPageTokens, call.end - first));
+    for (int p = begin; p < end; ++p) {
+      weights[p] = Exp(weights[p] - max);
+      lanes[p] += weights[p];
+    }
+    AddValues(weights, call.pages[page - call.first_page] + call.v_offset, begin, end,
+              call.head_dim, out);
+  }
+  const float sum = AddLanes(lanes);
+  for (int c = 0; c < call.head_dim; ++c) out[c] /= sum;
+}
+
+}  // namespace
+
+void Attention(const AttentionCall& call) {
+  for (int query = 0; query < call.n_queries; ++query) {
+    AttendOne(call, call.q + query * call.head_dim, call.out + query * call.head_dim);
+  }
+}
+
+}  // namespace nibble::kernels::scalar

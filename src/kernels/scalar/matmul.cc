@@ -1,0 +1,98 @@
+// y = x w^T over tiles of 16 rows: a block of 32 k is turned into floats once, then used for every
+// token of a chunk.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "kernels/scalar/scalar.h"
+
+namespace nibble::kernels::scalar {
+namespace {
+
+// Tokens that share an unpacked block: their sums (16 KiB) and the block (2 KiB) stay in L1.
+constexpr int64_t kChunkTokens = 256;
+
+// A block of a tile as floats: values (bf16) or codes (int4), and what a block's sum is multiplied
+// by.
+struct Block {
+  float values[kBlockK][kTileRows];
+  float scales[kTileRows];
+};
+
+void UnpackBf16(const std::byte* bytes, Block& block) {
+  uint16_t bits[kBlockK * kTileRows];
+  std::memcpy(bits, bytes, sizeof bits);
+  for (int k = 0; k < kBlockK; ++k) {
+    for (int row = 0; row < kTileRows; ++row) {
+      block.values[k][row] =
+          std::bit_cast<float>(static_cast<uint32_t>(bits[k * kTileRows + row]) << 16);
+    }
+  }
+}
+
+void UnpackInt4(const std::byte* bytes, Block& block) {
+  std::memcpy(block.scales, bytes, sizeof block.scales);
+  uint8_t pairs[kBlockK / 2 * kTileRows];
+  std::memcpy(pairs, bytes + sizeof block.scales, sizeof pairs);
+  for (int pair = 0; pair < kBlockK / 2; ++pair) {
+    for (int row = 0; row < kTileRows; ++row) {
+      const int both = pairs[pair * kTileRows + row];
+      block.values[2 * pair][row] = static_cast<float>((both & 15) - 8);
+      block.values[2 * pair + 1][row] = static_cast<float>((both >> 4) - 8);
+    }
+  }
+}
+
+// sums[row] += the block's part of the dot products with x, of which n_k values exist.
+template <bool kScaled>
+void AddBlock(const Block& block, const float* x, int n_k, float* sums) {
+  float part[kTileRows] = {};
+  for (int k = 0; k < n_k; ++k) {
+    for (int row = 0; row < kTileRows; ++row) part[row] += x[k] * block.values[k][row];
+  }
+  for (int row = 0; row < kTileRows; ++row) {
+    sums[row] += kScaled ? part[row] * block.scales[row] : part[row];
+  }
+}
+
+template <WeightFormat kFormat>
+void MultiplyTile(const PackedWeight& w, int64_t tile_idx, const float* x, int64_t n_tokens,
+                  float* y) {
+  const int64_t n_columns = w.n_columns();
+  const int64_t first_row = tile_idx * kTileRows;
+  const int64_t n_rows = std::min<int64_t>(kTileRows, w.n_rows() - first_row);
+  float sums[kChunkTokens][kTileRows];
+  Block block;
+  for (int64_t first = 0; first < n_tokens; first += kChunkTokens) {
+    const int64_t n_chunk = std::min(kChunkTokens, n_tokens - first);
+    std::memset(sums, 0, sizeof sums[0] * static_cast<size_t>(n_chunk));
+    const std::byte* bytes = w.Tile(tile_idx);
+    for (int64_t k = 0; k < n_columns; k += kBlockK, bytes += w.block_bytes()) {
+      if constexpr (kFormat == WeightFormat::kBf16) UnpackBf16(bytes, block);
+      if constexpr (kFormat == WeightFormat::kInt4) UnpackInt4(bytes, block);
+      const int n_k = static_cast<int>(std::min<int64_t>(kBlockK, n_columns - k));
+      for (int64_t t = 0; t < n_chunk; ++t) {
+        AddBlock<kFormat == WeightFormat::kInt4>(block, x + (first + t) * n_columns + k, n_k,
+                                                 sums[t]);
+      }
+    }
+    for (int64_t t = 0; t < n_chunk; ++t) {
+      std::copy_n(sums[t], n_rows, y + (first + t) * w.n_rows() + first_row);
+    }
+  }
+}
+
+}  // namespace
+
+void Matmul(const PackedWeight& w, int64_t tile_begin, int64_t tile_end, const float* x,
+            int64_t n_tokens, float* y) {
+  for (int64_t tile_idx = tile_begin; tile_idx < tile_end; ++tile_idx) {
+    if (w.format() == WeightFormat::kBf16) {
+      MultiplyTile<WeightFormat::kBf16>(w, tile_idx, x, n_tokens, y);
+    } else {
+      MultiplyTile<WeightFormat::kInt4>(w, tile_idx, x, n_tokens, y);
+    }
+  }
+}
+
+}  // namespace nibble::kernels::scalar

@@ -1,0 +1,18 @@
+#include "kernels/scalar/scalar.h"
+
+namespace nibble::kernels::scalar {
+
+const KernelTable kTable = {
+    .name = "scalar",
+    .matmul = Matmul,
+    .rms_norm = RmsNorm,
+    .rotate = Rotate,
+    .gelu_mul = GeluMul,
+    .softcap = Softcap,
+    .softmax = Softmax,
+    .attention = Attention,
+    .gather_bf16 = GatherBf16,
+    .gather_int4 = GatherInt4,
+};
+
+}  // namespace nibble::kernels::scalar

@@ -1,0 +1,124 @@
+"""Random tiny Gemma 4 models of every kind, the layouts that checkpoints come in, and the oracle.
+
+Weights are bf16 values whose sizes keep activations near 1 and logits spread over several units, so that a wrong scale,
+norm, mask or rotation moves log-probabilities by far more than any tolerance.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import Gemma4ForCausalLM, Gemma4TextConfig
+from transformers.models.gemma4.modeling_gemma4 import Gemma4RMSNorm, Gemma4TextScaledWordEmbedding
+
+SLIDING, FULL = "sliding_attention", "full_attention"
+WINDOW = 16
+VOCAB = 320
+COMMON = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=96, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+              global_head_dim=64, sliding_window=WINDOW, max_position_embeddings=2048, tie_word_embeddings=True,
+              bos_token_id=2, eos_token_id=1, pad_token_id=0)
+KINDS: dict[str, dict] = {
+    # E2B, E4B: per-layer embeddings, KV-shared layers with a double-wide MLP, softcap.
+    "e": dict(layer_types=[SLIDING, SLIDING, FULL, SLIDING, FULL, SLIDING, SLIDING, FULL], num_kv_shared_layers=3, use_double_wide_mlp=True,
+              hidden_size_per_layer_input=32, vocab_size_per_layer_input=VOCAB, final_logit_softcapping=30.0),
+    # 12B, 31B: V = K on full layers, which have fewer KV heads; no softcap, to run that path too.
+    "k_eq_v": dict(layer_types=[SLIDING, SLIDING, FULL] * 2, attention_k_eq_v=True, num_global_key_value_heads=1,
+                   hidden_size_per_layer_input=0),
+    # 26B-A4B: the same with experts beside the dense MLP.
+    "moe": dict(layer_types=[SLIDING, SLIDING, FULL], attention_k_eq_v=True, num_global_key_value_heads=1, hidden_size_per_layer_input=0,
+                enable_moe_block=True, num_experts=6, top_k_experts=2, moe_intermediate_size=32, final_logit_softcapping=30.0),
+}
+
+
+def _fill(name: str, p: torch.Tensor) -> None:
+    if name.endswith(("q_norm.weight", "k_norm.weight")):
+        p.uniform_(0.5, 1.5).mul_(p.shape[0] ** -0.25)  # the attention scale is 1
+    elif name == "model.norm.weight":
+        # Spreads the logits; random signs keep a tied head from repeating the last token.
+        p.uniform_(2, 4).mul_(torch.randint(0, 2, p.shape) * 2 - 1)
+    elif name.endswith("router.proj.weight"):
+        p.normal_()  # its input is scaled by H^-0.5
+    elif p.dim() == 1:
+        p.uniform_(0.5, 1.5)
+    else:
+        p.normal_(std=p.shape[-1] ** -0.5)
+
+
+def build(kind: str, path: Path, seed: int = 0) -> None:
+    """Writes a text-only bf16 checkpoint of this kind."""
+    torch.manual_seed(seed)
+    model = Gemma4ForCausalLM(Gemma4TextConfig(num_hidden_layers=len(KINDS[kind]["layer_types"]), **COMMON, **KINDS[kind]))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            _fill(name, parameter)
+        for layer in model.model.layers:
+            layer.layer_scalar.uniform_(0.8, 1.2)
+    model.to(torch.bfloat16).save_pretrained(path)
+
+
+def write(path: Path, config: dict, tensors: dict[str, torch.Tensor]) -> None:
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(config))
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path / "model.safetensors", metadata={"format": "pt"})
+
+
+def read(path: Path) -> tuple[dict, dict[str, torch.Tensor]]:
+    return json.loads((path / "config.json").read_text()), load_file(path / "model.safetensors")
+
+
+def as_multimodal(source: Path, path: Path) -> None:
+    """The same model as Google publishes it: nested config, other names, a tower, K/V of KV-shared layers left in."""
+    config, tensors = read(source)
+    nested = {"architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4", "text_config": config, "tie_word_embeddings": True}
+    renamed = {name.replace("model.", "model.language_model.", 1): tensor for name, tensor in tensors.items()}
+    renamed["model.vision_tower.patch_embedder.input_proj.weight"] = torch.zeros(4, 4, dtype=torch.bfloat16)
+    first_shared = config["num_hidden_layers"] - config["num_kv_shared_layers"]
+    for layer in range(first_shared, config["num_hidden_layers"]):
+        for module in ("k_proj", "v_proj", "k_norm"):
+            renamed[f"model.language_model.layers.{layer}.self_attn.{module}.weight"] = torch.full((3,), float("nan"), dtype=torch.bfloat16)
+    write(path, nested, renamed)
+
+
+def load_oracle(path: Path, dtype: torch.dtype) -> Gemma4ForCausalLM:
+    """transformers on the checkpoint's values, embedding scales rounded to bf16 as in a bf16 run."""
+    model = Gemma4ForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
+    for module in model.modules():
+        if isinstance(module, Gemma4TextScaledWordEmbedding):
+            module.embed_scale = module.embed_scale.to(torch.bfloat16).float()
+    return model.to(dtype) if dtype == torch.float32 else _to_double(model)
+
+
+def _to_double(model: Gemma4ForCausalLM) -> Gemma4ForCausalLM:
+    """All arithmetic in float64, but RoPE's angles, whose float32 rounding is part of the model."""
+    frequencies = {name: buffer.clone() for name, buffer in model.named_buffers() if "inv_freq" in name}
+    model.double()
+    for name, buffer in frequencies.items():
+        module, _, attribute = name.rpartition(".")
+        setattr(model.get_submodule(module), attribute, buffer)
+    for module in model.modules():
+        if isinstance(module, Gemma4RMSNorm):  # casts to float32
+            module.forward = types.MethodType(lambda self, x: self._norm(x) * (self.weight if self.with_scale else 1), module)
+    return model
+
+
+@contextlib.contextmanager
+def softmax_without_cast() -> Iterator[None]:
+    softmax = torch.nn.functional.softmax
+    with mock.patch.object(torch.nn.functional, "softmax", lambda x, dim, dtype=None: softmax(x, dim=dim)):
+        yield
+
+
+@torch.no_grad()
+def logprobs(model: Gemma4ForCausalLM, ids: list[int]) -> torch.Tensor:
+    """[len(ids), V]: of the token after each of ids, in float64."""
+    double = next(model.parameters()).dtype == torch.float64
+    with softmax_without_cast() if double else contextlib.nullcontext():
+        logits = model(torch.tensor([ids])).logits[0].double()
+    return logits.log_softmax(-1)
