@@ -228,7 +228,8 @@ Status ApplyPerLayerConfig(const Fields& text, const LayerDefaults& defaults,
     NIBBLE_ASSIGN_OR_RETURN(const Fields layer, all.Object(key));
     for (const auto& [name, value] : overrides.items()) {
       if (name != "head_dim" && name != "num_key_value_heads") {
-        return layer.Wrong(name, "only head_dim and num_key_value_heads here", &value);
+        return layer.Wrong(QuoteForMessage(name), "only head_dim and num_key_value_heads here",
+                           &value);
       }
     }
     LayerConfig& out = layers[layer_idx];

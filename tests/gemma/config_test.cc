@@ -222,7 +222,7 @@ TEST(ConfigTest, ErrorsNameTheKey) {
       {"rope_parameters", 7, "rope_parameters: expected an object"},
       {"per_layer_config", {{"35", Json::object()}}, "\"35\" is not the index of a layer"},
       {"per_layer_config", {{"-1", Json::object()}}, "\"-1\" is not the index of a layer"},
-      {"per_layer_config", {{"1", {{"skip", "mlp"}}}}, "per_layer_config: 1: skip"},
+      {"per_layer_config", {{"1", {{"sk\nip", "mlp"}}}}, "per_layer_config: 1: \"sk\\nip\""},
       {"per_layer_config",
        {{"34", {{"head_dim", 512}}}},
        "layer 34 has other KV heads than layer 14"},
