@@ -49,8 +49,8 @@ Result<std::string> TokenizeChat(const text::Tokenizer& tokenizer, bool closes_e
   NIBBLE_ASSIGN_OR_RETURN(
       options.add_generation_prompt,
       BoolOr(request, "add_generation_prompt", options.add_generation_prompt, where));
-  const auto rendered = text::RenderChat(request.value("messages", Json()),
-                                         request.value("tools", Json()), options);
+  const auto rendered =
+      text::RenderChat(request.value("messages", Json()), request.value("tools", Json()), options);
   if (!rendered.has_value()) return Fail("{}: {}", where, rendered.error().message);
   // The rendered text begins with <bos> itself.
   return Json{{"text", *rendered}, {"ids", tokenizer.Encode(*rendered, false)}}.dump();
@@ -76,9 +76,8 @@ Result<int> Tokenize(const TokenizeOptions& options) {
         text::ClosesEmptyThought(is_directory ? options.model : options.model.parent_path()));
   }
   const auto print = [&](const std::string& input, std::string_view where) -> Status {
-    NIBBLE_ASSIGN_OR_RETURN(
-        const std::string line,
-        TokenizeOne(tokenizer, options, closes_empty_thought, input, where));
+    NIBBLE_ASSIGN_OR_RETURN(const std::string line,
+                            TokenizeOne(tokenizer, options, closes_empty_thought, input, where));
     fmt::print("{}\n", line);
     return {};
   };

@@ -27,9 +27,9 @@ class AddedTokenFinder {
   std::optional<Match> Find(std::string_view text, size_t offset) const;
 
  private:
-  PairMap children_;             // (node, byte) -> node; node 0 is the root
-  std::vector<TokenId> id_at_;   // by node; -1: no token ends here
-  std::vector<bool> begins_;     // [256]: some token begins with this byte
+  PairMap children_;            // (node, byte) -> node; node 0 is the root
+  std::vector<TokenId> id_at_;  // by node; -1: no token ends here
+  std::vector<bool> begins_;    // [256]: some token begins with this byte
 };
 
 }  // namespace nibble::text

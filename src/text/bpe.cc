@@ -31,8 +31,7 @@ struct Bpe::Scratch {
 };
 
 Bpe::Bpe(const BpeVocabulary& vocabulary)
-    : byte_tokens_(vocabulary.byte_tokens),
-      ranks_(vocabulary.merges.size()) {
+    : byte_tokens_(vocabulary.byte_tokens), ranks_(vocabulary.merges.size()) {
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     const std::string_view token = vocabulary.tokens[id];
     if (token.empty()) continue;
@@ -131,8 +130,8 @@ void Bpe::MergeSegment(Scratch* scratch, std::vector<TokenId>* ids) const {
     const Candidate best = heap.back();
     heap.pop_back();
     Symbol& left = symbols[best.symbol_idx];
-    // Outdated if its pair has changed since. The reference compares what the pair merges to, not its
-    // rank: kept, since another pair with the same result may stand here now.
+    // Outdated if its pair has changed since. The reference compares what the pair merges to, not
+    // its rank: kept, since another pair with the same result may stand here now.
     if (left.with_next != merged_[best.rank]) continue;
     Symbol& right = symbols[left.next];
     left.id = left.with_next;

@@ -5,8 +5,8 @@
 // list of tokens makes that O(n log n).
 //
 // For speed the text is first cut wherever no merge can ever reach across: a merge (L, R) that
-// reaches across the place between characters x and y needs L ending in x and R beginning with y, so
-// a place whose (x, y) occurs in no merge is final. In Gemma's vocabulary this cuts at most word
+// reaches across the place between characters x and y needs L ending in x and R beginning with y,
+// so a place whose (x, y) occurs in no merge is final. In Gemma's vocabulary this cuts at most word
 // borders; the pieces are independent, hence the ids are those of the whole text.
 //
 // Characters that are not in the vocabulary become one byte token a byte. Immutable once built;

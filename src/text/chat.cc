@@ -36,7 +36,8 @@ std::string WithoutThoughts(std::string_view text) {
 // The text of one entry of a content list.
 Result<std::string> PartText(const Json& part, const std::string& where) {
   const Json* type = Member(part, "type");
-  if (type == nullptr || !type->is_string()) return Fail("{}: expected an object with a type", where);
+  if (type == nullptr || !type->is_string())
+    return Fail("{}: expected an object with a type", where);
   if (*type != "text") {
     return Fail("{}: content of type {} is not supported, only text", where, type->dump());
   }
@@ -111,8 +112,9 @@ Result<std::string> FormatCall(const Json& call, const std::string& where) {
 }
 
 std::string FormatReply(std::string_view name, const Json& body) {
-  const std::string inside =
-      body.is_object() ? FormatValue(body, false) : "{value:" + FormatValue(body, false) + '}';
+  const std::string inside = body.is_object()
+                                 ? FormatValue(body, false)
+                                 : fmt::format("{{value:{}}}", FormatValue(body, false));
   return fmt::format("<|tool_response>response:{}{}<tool_response|>", name, inside);
 }
 

@@ -5,9 +5,10 @@
 // Differences, where the template would print Python's spelling of a container, drop something
 // silently, or fail in the middle: a system message given as a list of parts is the text of its
 // parts; tool_calls whose arguments are a string holding a JSON object (as OpenAI's clients send
-// them) are rendered like that object; a tool message whose content is an object is rendered as one;
-// a tool message that follows no call is an error. Limits: keys that differ in case only are sorted
-// by case, not by their order in the request; integers beyond 64 bits are rendered as floats.
+// them) are rendered like that object; a tool message whose content is an object is rendered as
+// one; a tool message that follows no call is an error. Limits: keys that differ in case only are
+// sorted by case, not by their order in the request; integers beyond 64 bits are rendered as
+// floats.
 #pragma once
 
 #include <filesystem>
@@ -27,8 +28,8 @@ struct ChatOptions {
 };
 
 // Whether the chat template that comes with a model (DIR/chat_template.jinja, or "chat_template" in
-// DIR/tokenizer_config.json) asks for ChatOptions::closes_empty_thought. Error: there is none, or it
-// is not one of Gemma 4's.
+// DIR/tokenizer_config.json) asks for ChatOptions::closes_empty_thought. Error: there is none, or
+// it is not one of Gemma 4's.
 Result<bool> ClosesEmptyThought(const std::filesystem::path& model_dir);
 
 // messages: [{"role", "content", "tool_calls"?, "tool_call_id"?, "name"?, "reasoning"?,

@@ -35,7 +35,7 @@ Result<std::string> TypeName(const Json* type, std::string_view where) {
     if (!std::ranges::all_of(name, is_plain)) return Fail("{}.type: not a type: {}", where, name);
     names += fmt::format("{}'{}'", names.empty() ? "" : ", ", Upper(std::move(name)));
   }
-  return '[' + names + ']';
+  return fmt::format("[{}]", names);
 }
 
 Result<std::string> RequiredList(const Json& required, std::string_view where) {
@@ -44,11 +44,12 @@ Result<std::string> RequiredList(const Json& required, std::string_view where) {
   }
   std::string text;
   for (const Json& name : required) {
-    NIBBLE_ASSIGN_OR_RETURN(const std::string plain, TextOf(name, fmt::format("{}.required", where)));
+    NIBBLE_ASSIGN_OR_RETURN(const std::string plain,
+                            TextOf(name, fmt::format("{}.required", where)));
     if (!text.empty()) text += ',';
     text += Quoted(plain);
   }
-  return "required:[" + text + ']';
+  return fmt::format("required:[{}]", text);
 }
 
 // Joins the parts of one brace.
@@ -76,7 +77,7 @@ Result<std::string> FormatItems(const Json& items, const std::string& where) {
       if (value->is_object()) {
         NIBBLE_ASSIGN_OR_RETURN(inner, FormatProperties(*value, where));
       }
-      parts.Add("properties:{" + inner + '}');
+      parts.Add(fmt::format("properties:{{{}}}", inner));
     } else if (key == "required") {
       NIBBLE_ASSIGN_OR_RETURN(const std::string required, RequiredList(*value, where));
       parts.Add(required);
@@ -87,7 +88,7 @@ Result<std::string> FormatItems(const Json& items, const std::string& where) {
         NIBBLE_ASSIGN_OR_RETURN(std::string name, TextOf(entry, where + ".type"));
         entry = Upper(std::move(name));
       }
-      parts.Add("type:" + FormatValue(value->is_array() ? type : type[0], true));
+      parts.Add(fmt::format("type:{}", FormatValue(value->is_array() ? type : type[0], true)));
     } else {
       parts.Add(fmt::format("{}:{}", key, FormatValue(*value, true)));
     }
@@ -99,16 +100,16 @@ Result<std::string> FormatProperty(const Json& schema, const std::string& where)
   Parts parts;
   if (const Json* description = Member(schema, "description"); IsTruthy(description)) {
     NIBBLE_ASSIGN_OR_RETURN(const std::string text, TextOf(*description, where + ".description"));
-    parts.Add("description:" + Quoted(text));
+    parts.Add(fmt::format("description:{}", Quoted(text)));
   }
   NIBBLE_ASSIGN_OR_RETURN(const std::string type, TypeName(Member(schema, "type"), where));
   if (const Json* choices = Member(schema, "enum"); type == "STRING" && IsTruthy(choices)) {
-    parts.Add("enum:" + FormatValue(*choices, true));
+    parts.Add(fmt::format("enum:{}", FormatValue(*choices, true)));
   }
   if (const Json* items = Member(schema, "items");
       type == "ARRAY" && IsTruthy(items) && items->is_object()) {
     NIBBLE_ASSIGN_OR_RETURN(const std::string inner, FormatItems(*items, where + ".items"));
-    parts.Add("items:{" + inner + '}');
+    parts.Add(fmt::format("items:{{{}}}", inner));
   }
   if (IsTruthy(Member(schema, "nullable"))) parts.Add("nullable:true");
   if (type == "OBJECT") {
@@ -116,13 +117,13 @@ Result<std::string> FormatProperty(const Json& schema, const std::string& where)
     const Json* properties = Member(schema, "properties");
     if (properties == nullptr || !properties->is_object()) properties = &schema;
     NIBBLE_ASSIGN_OR_RETURN(const std::string inner, FormatProperties(*properties, where));
-    parts.Add("properties:{" + inner + '}');
+    parts.Add(fmt::format("properties:{{{}}}", inner));
     if (const Json* required = Member(schema, "required"); IsTruthy(required)) {
       NIBBLE_ASSIGN_OR_RETURN(const std::string list, RequiredList(*required, where));
       parts.Add(list);
     }
   }
-  parts.Add("type:" + Quoted(type));
+  parts.Add(fmt::format("type:{}", Quoted(type)));
   return parts.text();
 }
 
@@ -148,7 +149,7 @@ Result<std::string> FormatParameters(const Json& parameters, const std::string& 
     if (!properties->is_object()) return Fail("{}.properties: expected an object", where);
     NIBBLE_ASSIGN_OR_RETURN(const std::string inner,
                             FormatProperties(*properties, where + ".properties"));
-    text += "properties:{" + inner + "},";
+    text += fmt::format("properties:{{{}}},", inner);
   }
   if (const Json* required = Member(parameters, "required"); IsTruthy(required)) {
     NIBBLE_ASSIGN_OR_RETURN(const std::string list, RequiredList(*required, where));
@@ -156,7 +157,7 @@ Result<std::string> FormatParameters(const Json& parameters, const std::string& 
   }
   if (const Json* type = Member(parameters, "type"); IsTruthy(type)) {
     NIBBLE_ASSIGN_OR_RETURN(const std::string name, TypeName(type, where));
-    text += "type:" + Quoted(name) + '}';
+    text += fmt::format("type:{}}}", Quoted(name));
   }
   return text;
 }
@@ -166,10 +167,10 @@ Result<std::string> FormatResponse(const Json& response, const std::string& wher
   std::string text = ",response:{";
   if (const Json* description = Member(response, "description"); IsTruthy(description)) {
     NIBBLE_ASSIGN_OR_RETURN(const std::string plain, TextOf(*description, where + ".description"));
-    text += "description:" + Quoted(plain) + ',';
+    text += fmt::format("description:{},", Quoted(plain));
   }
   NIBBLE_ASSIGN_OR_RETURN(const std::string type, TypeName(Member(response, "type"), where));
-  if (type == "OBJECT") text += "type:" + Quoted(type) + '}';
+  if (type == "OBJECT") text += fmt::format("type:{}}}", Quoted(type));
   return text;
 }
 
@@ -188,12 +189,12 @@ Result<std::string> FormatDeclaration(const Json& tool, std::string_view where) 
   std::string description;
   if (const Json* given = Member(*function, "description"); given != nullptr) {
     const Json null_as_python_prints_it = "None";
-    NIBBLE_ASSIGN_OR_RETURN(description,
-                            TextOf(given->is_null() ? null_as_python_prints_it : *given,
-                                   place + ".description"));
+    NIBBLE_ASSIGN_OR_RETURN(
+        description,
+        TextOf(given->is_null() ? null_as_python_prints_it : *given, place + ".description"));
   }
-  std::string text = fmt::format("declaration:{}{{description:{}", name->get_ref<const std::string&>(),
-                                 Quoted(description));
+  std::string text = fmt::format("declaration:{}{{description:{}",
+                                 name->get_ref<const std::string&>(), Quoted(description));
   if (const Json* parameters = Member(*function, "parameters"); IsTruthy(parameters)) {
     NIBBLE_ASSIGN_OR_RETURN(const std::string part,
                             FormatParameters(*parameters, place + ".parameters"));

@@ -63,13 +63,13 @@ std::string FormatValue(const Json& value, bool quote_keys) {
       text += ':';
       text += FormatValue(*inner, quote_keys);
     }
-    return '{' + text + '}';
+    return fmt::format("{{{}}}", text);
   }
   for (const Json& inner : value) {
     if (!text.empty()) text += ',';
     text += FormatValue(inner, quote_keys);
   }
-  return '[' + text + ']';
+  return fmt::format("[{}]", text);
 }
 
 std::vector<std::pair<std::string_view, const Json*>> SortedItems(const Json& object) {

@@ -18,8 +18,8 @@ class Detokenizer {
   explicit Detokenizer(const Tokenizer& tokenizer, bool skip_special = true)
       : tokenizer_(&tokenizer), skip_special_(skip_special) {}
 
-  // The text that became certain with this token: "" inside a run of byte tokens, and for an id that
-  // is not in the vocabulary.
+  // The text that became certain with this token: "" inside a run of byte tokens, and for an id
+  // that is not in the vocabulary.
   std::string Push(TokenId id);
   // What is held back, at the end.
   std::string Flush();

@@ -16,7 +16,8 @@ class PairMap {
   // Room for `n_pairs` pairs at half load.
   explicit PairMap(size_t n_pairs) : slots_(std::bit_ceil(2 * n_pairs + 2)) {}
 
-  // A pair that is there already gets the new value. At most `n_pairs` different pairs. value != kNone.
+  // A pair that is there already gets the new value. At most `n_pairs` different pairs. value !=
+  // kNone.
   void Set(int32_t left, int32_t right, uint32_t value) {
     Slot& slot = slots_[SlotOf(left, right)];
     slot = {left, right, value};
@@ -34,9 +35,10 @@ class PairMap {
 
   size_t SlotOf(int32_t left, int32_t right) const {
     const size_t mask = slots_.size() - 1;
-    const uint64_t key = (static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32) |
-                         static_cast<uint32_t>(right);
-    // Fibonacci hashing: the golden ratio's bits spread neighbouring ids; the top half is mixed best.
+    const uint64_t key =
+        (static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32) | static_cast<uint32_t>(right);
+    // Fibonacci hashing: the golden ratio's bits spread neighbouring ids; the top half is mixed
+    // best.
     size_t i = static_cast<size_t>((key * 0x9e3779b97f4a7c15u) >> 32) & mask;
     while (slots_[i].value != kNone && (slots_[i].left != left || slots_[i].right != right)) {
       i = (i + 1) & mask;

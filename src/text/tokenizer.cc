@@ -69,7 +69,10 @@ struct Tokenizer::Impl {
         is_special(file.tokens.size()) {
     file.merges = {};  // bpe has its own table of them
     for (const AddedToken& token : file.added_tokens) {
-      is_special[static_cast<size_t>(token.id)] = token.special;
+      // In the reference a normalised token decodes as its normalised spelling, which no list of
+      // special tokens holds unless the two are equal.
+      const bool is_listed = !token.normalized || Normalised(token.content) == token.content;
+      is_special[static_cast<size_t>(token.id)] = token.special && is_listed;
     }
   }
 

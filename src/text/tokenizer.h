@@ -1,12 +1,13 @@
 // Gemma's tokenizer, read from a Hugging Face tokenizer.json: BPE with byte fallback over the whole
 // text.
 //
-// Encoding: added tokens are cut from the raw text first (longest at a place), the rest is normalised
+// Encoding: added tokens are cut from the raw text first (longest at a place), the rest is
+// normalised
 // (" " -> U+2581), split into characters, and merged by rank; characters outside the vocabulary
 // become byte tokens. Decoding reverses it: U+2581 -> " ", a run of byte tokens is UTF-8, or one
-// U+FFFD a byte if the run as a whole is not valid. Identical to the `tokenizers` library on the same
-// file; anything in the file that this does not implement is an error naming the key. Where other
-// programs differ from that library (llama.cpp on accents, for one), the library is right.
+// U+FFFD a byte if the run as a whole is not valid. Identical to the `tokenizers` library on the
+// same file; anything in the file that this does not implement is an error naming the key. Where
+// other programs differ from that library (llama.cpp on accents, for one), the library is right.
 //
 // Immutable, hence thread-safe. Tested by tokenizer_test.cc and tests/interop against `tokenizers`.
 #pragma once

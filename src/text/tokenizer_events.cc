@@ -5,7 +5,8 @@
 namespace nibble::text {
 namespace {
 
-// The event interface of nlohmann::json. Each event returns whether to go on; refusal_ says why not.
+// The event interface of nlohmann::json. Each event returns whether to go on; refusal_ says why
+// not.
 class Reader {
  public:
   explicit Reader(TokenizerEvents* out) : out_(*out) {}
@@ -126,7 +127,8 @@ class Reader {
   bool Open(Json container) {
     Json* const placed = Place(std::move(container));
     if (placed == nullptr) return false;
-    if (open_.size() == kMaxJsonDepth) return Refuse(fmt::format("nests deeper than {}", kMaxJsonDepth));
+    if (open_.size() == kMaxJsonDepth)
+      return Refuse(fmt::format("nests deeper than {}", kMaxJsonDepth));
     if (open_.size() == 1) in_model_ = key_ == "model";
     open_.push_back(placed);
     return true;

@@ -15,7 +15,7 @@ namespace nibble::text {
 
 struct TokenizerEvents {
   Json rest;  // the document; model.vocab and model.merges are null in it
-  std::vector<std::pair<std::string, int64_t>> vocab;               // in file order
+  std::vector<std::pair<std::string, int64_t>> vocab;       // in file order
   std::vector<std::pair<std::string, std::string>> merges;  // by rank
 };
 

@@ -28,7 +28,8 @@ std::string Shortened(const Json& value) {
 }
 
 Status CheckSettings(const Json& object, std::initializer_list<Setting> settings,
-                     std::initializer_list<std::string_view> read_elsewhere, std::string_view where) {
+                     std::initializer_list<std::string_view> read_elsewhere,
+                     std::string_view where) {
   for (const Setting& setting : settings) {
     const auto found = object.find(setting.key);
     const Json value = found == object.end() ? Json() : *found;
@@ -38,9 +39,8 @@ Status CheckSettings(const Json& object, std::initializer_list<Setting> settings
     }
   }
   for (const auto& [key, value] : object.items()) {
-    const bool known =
-        std::ranges::find(settings, key, &Setting::key) != settings.end() ||
-        std::ranges::find(read_elsewhere, key) != read_elsewhere.end();
+    const bool known = std::ranges::find(settings, key, &Setting::key) != settings.end() ||
+                       std::ranges::find(read_elsewhere, key) != read_elsewhere.end();
     if (!known) return Fail("{}{}: unknown key", where, key);
   }
   return {};
@@ -52,10 +52,8 @@ Status CheckPipeline(const Json& file, std::string_view where) {
   const Json space = {{"String", " "}};
   const Json mark = {{"String", kMark}};
   const Json normalizer = {{"type", "Replace"}, {"pattern", space}, {"content", kMark}};
-  const Json split = {{"type", "Split"},
-                      {"pattern", space},
-                      {"behavior", "MergedWithPrevious"},
-                      {"invert", false}};
+  const Json split = {
+      {"type", "Split"}, {"pattern", space}, {"behavior", "MergedWithPrevious"}, {"invert", false}};
   const Json replace = {{"type", "Replace"}, {"pattern", mark}, {"content", " "}};
   const Json fallback = {{"type", "ByteFallback"}};
   const Json fuse = {{"type", "Fuse"}};
@@ -111,9 +109,9 @@ Result<AddedToken> ReadAddedToken(const Json& entry, std::string_view where) {
     return Fail("{}: expected id, content, special and normalized, found {}", where,
                 Shortened(entry));
   }
-  NIBBLE_RETURN_IF_ERROR(CheckSettings(
-      entry, {{"single_word", {false}}, {"lstrip", {false}}, {"rstrip", {false}}},
-      {"id", "content", "special", "normalized"}, fmt::format("{}.", where)));
+  NIBBLE_RETURN_IF_ERROR(
+      CheckSettings(entry, {{"single_word", {false}}, {"lstrip", {false}}, {"rstrip", {false}}},
+                    {"id", "content", "special", "normalized"}, fmt::format("{}.", where)));
   const auto id = entry["id"].get<int64_t>();
   if (id < 0 || id >= kMaxVocabSize) return Fail("{}: id {} is out of range", where, id);
   AddedToken token{static_cast<TokenId>(id), entry["content"].get<std::string>(),
@@ -154,7 +152,8 @@ Status IndexTokens(std::string_view where, TokenizerFile* file) {
   for (int byte = 0; byte < 256; ++byte) {
     const std::string name = fmt::format("<0x{:02X}>", byte);
     const auto found = file->ids.find(name);
-    if (found == file->ids.end()) return Fail("{}: model.vocab lacks the byte token {}", where, name);
+    if (found == file->ids.end())
+      return Fail("{}: model.vocab lacks the byte token {}", where, name);
     file->byte_tokens.push_back(found->second);
   }
   return {};
@@ -163,20 +162,21 @@ Status IndexTokens(std::string_view where, TokenizerFile* file) {
 Status ResolveMerges(const std::vector<std::pair<std::string, std::string>>& merges,
                      std::string_view where, TokenizerFile* file) {
   file->merges.reserve(merges.size());
-  std::string merged;
+  const auto id_of = [&](const std::string& token) -> Result<TokenId> {
+    const auto found = file->ids.find(token);
+    if (found != file->ids.end()) return found->second;
+    return Fail("{}: model.merges[{}]: {} is not in the vocabulary", where, file->merges.size(),
+                Json(token).dump());
+  };
+  TokenId merged_id = -1;
   for (const auto& [left, right] : merges) {
-    merged.assign(left).append(right);
-    TokenId ids[3];
-    int n_found = 0;
-    for (const std::string* token : {&left, &right, static_cast<const std::string*>(&merged)}) {
-      const auto found = file->ids.find(*token);
-      if (found == file->ids.end()) {
-        return Fail("{}: model.merges[{}]: {} is not in the vocabulary", where, file->merges.size(),
-                    Json(*token).dump());
-      }
-      ids[n_found++] = found->second;
+    NIBBLE_ASSIGN_OR_RETURN(const TokenId left_id, id_of(left));
+    NIBBLE_ASSIGN_OR_RETURN(const TokenId right_id, id_of(right));
+    // Neighbours in the list are mostly ways to the same token: one look-up less for them.
+    if (merged_id < 0 || file->tokens[static_cast<size_t>(merged_id)] != left + right) {
+      NIBBLE_ASSIGN_OR_RETURN(merged_id, id_of(left + right));
     }
-    file->merges.push_back({ids[0], ids[1], ids[2]});
+    file->merges.push_back({left_id, right_id, merged_id});
   }
   return {};
 }

@@ -1,9 +1,9 @@
 // The content of a Hugging Face tokenizer.json, checked: what Tokenizer is built from.
 //
-// Read by events rather than into a document: the real file holds 262,144 tokens and 514,906 merges.
-// Everything that would change ids or text and that Tokenizer does not do is an error naming the key
-// and what stands there; so is a vocabulary that contradicts itself. Tested by tokenizer_file_test.cc
-// and fuzz/tokenizer_fuzz.cc.
+// Read by events rather than into a document: the real file holds 262,144 tokens and 514,906
+// merges. Everything that would change ids or text and that Tokenizer does not do is an error
+// naming the key and what stands there; so is a vocabulary that contradicts itself. Tested by
+// tokenizer_file_test.cc and fuzz/tokenizer_fuzz.cc.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ struct AddedToken {
 };
 
 struct TokenizerFile {
-  std::vector<std::string> tokens;  // by id; "" where there is none
+  std::vector<std::string> tokens;                    // by id; "" where there is none
   std::unordered_map<std::string_view, TokenId> ids;  // views into `tokens`
   std::vector<MergeRule> merges;                      // by rank
   std::vector<TokenId> byte_tokens;                   // [256]

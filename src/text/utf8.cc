@@ -14,13 +14,17 @@ bool IsWhitespace(char32_t c) {
 
 }  // namespace
 
-// The well-formed byte sequences are those of the Unicode standard, table 3-7: only the second byte's
-// range depends on the first byte.
+// The well-formed byte sequences are those of the Unicode standard, table 3-7: only the second
+// byte's range depends on the first byte.
 Character CharacterAt(std::string_view bytes, size_t offset) {
   const auto byte_at = [&](size_t i) { return static_cast<uint8_t>(bytes[i]); };
   const uint8_t first = byte_at(offset);
   if (first < 0x80) return {first, 1, true};
-  const size_t n_bytes = first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+  const size_t n_bytes = first < 0xc2   ? 0
+                         : first < 0xe0 ? 2
+                         : first < 0xf0 ? 3
+                         : first < 0xf5 ? 4
+                                        : 0;
   if (n_bytes == 0) return {0xfffd, 1, false};
   uint8_t low = 0x80;
   uint8_t high = 0xbf;

@@ -1,5 +1,5 @@
-// UTF-8, one character at a time. Invalid bytes are grouped as Python's decode(errors="replace") and
-// the Unicode standard do: one U+FFFD for each maximal subpart of a character.
+// UTF-8, one character at a time. Invalid bytes are grouped as Python's decode(errors="replace")
+// and the Unicode standard do: one U+FFFD for each maximal subpart of a character.
 #pragma once
 
 #include <cstddef>
