@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -50,16 +51,20 @@ void PrintGrid(const repack::Anatomy& anatomy) {
     return FormatShare(counts.n_groups - counts.n_off_grid_groups - counts.n_not_finite_groups,
                        counts.n_groups);
   };
-  fmt::print("\n{:<72} {:>10} {:>9} {:>10} {:>10}\n", "matrix", "groups", "on grid", "fp16 exact",
-             "bf16 exact");
+  size_t width = 0;
   for (const repack::TensorGrid& tensor : anatomy.tensors) {
-    fmt::print("{:<72} {:>10} {:>9} {:>10} {:>10}\n", tensor.name, tensor.counts.n_groups,
+    width = std::max(width, tensor.name.size());
+  }
+  fmt::print("\n{:<{}} {:>10} {:>9} {:>10} {:>10}\n", "matrix", width, "groups", "on grid",
+             "fp16 exact", "bf16 exact");
+  for (const repack::TensorGrid& tensor : anatomy.tensors) {
+    fmt::print("{:<{}} {:>10} {:>9} {:>10} {:>10}\n", tensor.name, width, tensor.counts.n_groups,
                on_grid(tensor.counts),
                FormatShare(tensor.n_exact_groups_fp16, tensor.counts.n_groups),
                FormatShare(tensor.counts.n_exact_groups, tensor.counts.n_groups));
   }
-  fmt::print("{:<72} {:>10} {:>9} {:>10} {:>10}\n", "total", totals.n_groups, on_grid(totals),
-             FormatShare(anatomy.n_exact_groups_fp16, totals.n_groups),
+  fmt::print("{:<{}} {:>10} {:>9} {:>10} {:>10}\n", "total", width, totals.n_groups,
+             on_grid(totals), FormatShare(anatomy.n_exact_groups_fp16, totals.n_groups),
              FormatShare(totals.n_exact_groups, totals.n_groups));
 
   const uint64_t n_coded = totals.n_groups - totals.n_off_grid_groups - totals.n_not_finite_groups -

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -24,10 +25,14 @@ struct VerifyOptions {
 
 void PrintReport(const repack::VerifyReport& report) {
   constexpr size_t kMaxShownFaults = 20;
-  fmt::print("{:<72} {:>10} {:>10} {:>13} {:>5}\n", "packed tensor", "groups", "proven",
+  size_t width = 0;
+  for (const repack::VerifiedTensor& tensor : report.tensors) {
+    if (tensor.counts.n_groups > 0) width = std::max(width, tensor.source.size());
+  }
+  fmt::print("{:<{}} {:>10} {:>10} {:>13} {:>5}\n", "packed tensor", width, "groups", "proven",
              "bit-identical", "ulp");
-  const auto print_row = [](const std::string& name, const repack::ProofCounts& counts) {
-    fmt::print("{:<72} {:>10} {:>10} {:>13} {:>5}\n", name, counts.n_groups,
+  const auto print_row = [width](const std::string& name, const repack::ProofCounts& counts) {
+    fmt::print("{:<{}} {:>10} {:>10} {:>13} {:>5}\n", name, width, counts.n_groups,
                FormatShare(counts.n_right_groups, counts.n_groups),
                FormatShare(counts.n_bit_identical, counts.n_values), counts.worst_ulp);
   };

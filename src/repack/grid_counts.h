@@ -1,5 +1,5 @@
 // What recovering a tensor's grid found, in numbers; sums and maxima only, so that any order of
-// adding gives the same. Tested by repack_test.cc.
+// adding gives the same. Tested by tests/interop/test_cli_repack.py.
 #pragma once
 
 #include <array>

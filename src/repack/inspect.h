@@ -1,5 +1,5 @@
 // `nibble inspect`: what a checkpoint is made of, and whether its matrices lie on the 4-bit grid.
-// Tested by inspect_test.cc.
+// Tested by tests/interop/test_cli_repack.py.
 #pragma once
 
 #include <cstdint>

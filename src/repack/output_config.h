@@ -1,6 +1,6 @@
 // The config.json of a packed checkpoint: the architecture that the output has, and the
 // quantization_config that compressed-tensors' and vLLM's loaders match modules against.
-// Tested by output_config_test.cc and, with the real loaders, tests/interop/test_repack.py.
+// Tested by tests/interop/test_repack.py with compressed-tensors and transformers.
 #pragma once
 
 #include "base/json.h"

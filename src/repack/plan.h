@@ -1,4 +1,5 @@
-// What becomes of every source tensor, decided before a byte is written. Tested by plan_test.cc.
+// What becomes of every source tensor, decided before a byte is written. Tested by plan_test.cc and
+// tests/interop/test_cli_repack.py.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,7 @@ struct Options {
   bool allow_off_grid = false;
   bool dry_run = false;
   int n_threads = 1;
+  uint64_t max_shard_bytes = uint64_t{4} << 30;  // the next tensor goes to another file
 };
 
 enum class Action {

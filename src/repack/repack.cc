@@ -99,7 +99,8 @@ class Writer {
   }
 
   Status WriteAll(const fs::path& dir) {
-    const std::vector<size_t> ends = SplitShards(plan_, options_.scale_dtype, kMaxShardBytes);
+    const std::vector<size_t> ends =
+        SplitShards(plan_, options_.scale_dtype, options_.max_shard_bytes);
     std::vector<std::pair<std::string, std::string>> name_to_shard;
     size_t begin = 0;
     for (size_t shard_idx = 0; shard_idx < ends.size(); ++shard_idx) {

@@ -20,9 +20,6 @@
 
 namespace nibble::repack {
 
-// A file's size beyond which the next tensor goes to another one.
-inline constexpr uint64_t kMaxShardBytes = uint64_t{4} << 30;
-
 struct TensorReport {
   std::string source;
   Action action = Action::kCopy;

@@ -1,7 +1,7 @@
 // `nibble verify`: proof that a packed checkpoint stands for its bf16 source. Reopens both from
 // disk and shares no code with the repack: its own unpacking, its own interval test
-// (verify_group.h), its own accounting of names. Tested by verify_test.cc and
-// tests/interop/test_repack.py.
+// (verify_group.h), its own accounting of names. Tested by repack_test.cc and
+// tests/interop/test_cli_repack.py.
 #pragma once
 
 #include <cstdint>

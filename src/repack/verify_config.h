@@ -2,7 +2,7 @@
 // loader will match them?
 // Every module with packed tensors must be a target and not ignored, every plain linear ignored,
 // under the names of Hugging Face and of vLLM. Shares no code with output_config.h.
-// Tested by verify_config_test.cc.
+// Tested by tests/interop/test_cli_repack.py.
 #pragma once
 
 #include "base/json.h"
