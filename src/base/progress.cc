@@ -9,8 +9,11 @@
 
 namespace nibble {
 
-ProgressBar::ProgressBar(std::string label)
-    : label_(std::move(label)), is_terminal_(::isatty(STDERR_FILENO) == 1), start_(Clock::now()) {}
+ProgressBar::ProgressBar(std::string label, std::string item)
+    : label_(std::move(label)),
+      item_(std::move(item)),
+      is_terminal_(::isatty(STDERR_FILENO) == 1),
+      start_(Clock::now()) {}
 
 void ProgressBar::Update(uint64_t done_bytes, uint64_t total_bytes) {
   done_bytes = std::min(done_bytes, total_bytes);
@@ -32,9 +35,11 @@ void ProgressBar::Update(uint64_t done_bytes, uint64_t total_bytes) {
   const double rate = seconds > 0 ? static_cast<double>(done_bytes) / seconds : 0;
   const double left_s = rate > 0 ? static_cast<double>(total_bytes - done_bytes) / rate : 0;
   const std::string figures =
-      fmt::format("{:3.0f} %  {:.2f} of {:.2f} GB  {:.0f} MB/s  {:.0f} s left", fraction * 100,
-                  static_cast<double>(done_bytes) / 1e9, static_cast<double>(total_bytes) / 1e9,
-                  rate / 1e6, left_s);
+      item_.empty() ? fmt::format("{:3.0f} %  {:.2f} of {:.2f} GB  {:.0f} MB/s  {:.0f} s left",
+                                  fraction * 100, static_cast<double>(done_bytes) / 1e9,
+                                  static_cast<double>(total_bytes) / 1e9, rate / 1e6, left_s)
+                    : fmt::format("{:3.0f} %  {} of {} {}  {:.0f} s left", fraction * 100,
+                                  done_bytes, total_bytes, item_, left_s);
   if (is_terminal_) {
     constexpr int kBarCells = 30;
     const int filled = static_cast<int>(fraction * kBarCells);

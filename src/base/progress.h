@@ -14,7 +14,8 @@ using ProgressFn = std::function<void(uint64_t done_bytes, uint64_t total_bytes)
 
 class ProgressBar {
  public:
-  explicit ProgressBar(std::string label);
+  // item: what is counted ("questions"); empty: bytes, shown with their rate.
+  explicit ProgressBar(std::string label, std::string item = "");
   void Update(uint64_t done_bytes, uint64_t total_bytes);
   // Ends the bar's line on a terminal. Nothing to do elsewhere.
   void Finish();
@@ -23,6 +24,7 @@ class ProgressBar {
   using Clock = std::chrono::steady_clock;
 
   std::string label_;
+  std::string item_;
   bool is_terminal_;
   Clock::time_point start_;
   Clock::time_point last_drawn_;

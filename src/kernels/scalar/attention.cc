@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/scalar/lanes.h"
 #include "kernels/scalar/math.h"
 #include "kernels/scalar/scalar.h"
 
@@ -13,28 +14,21 @@ static_assert(kPageTokens == kLanes && kHeadDimMultiple == kLanes);
 
 // scores[p] = q . k of position p of the page. k: [head_dim, kPageTokens].
 void ScorePage(const float* q, const float* k, int head_dim, float* scores) {
-  float sums[kPageTokens] = {};
+  std::fill_n(scores, kPageTokens, 0.0f);
   for (int first = 0; first < head_dim; first += kBlockK) {
-    float part[kPageTokens] = {};
+    Lanes part;
     const int last = std::min(first + kBlockK, head_dim);
-    for (int c = first; c < last; ++c) {
-      for (int p = 0; p < kPageTokens; ++p) part[p] += q[c] * k[c * kPageTokens + p];
-    }
-    for (int p = 0; p < kPageTokens; ++p) sums[p] += part[p];
+    for (int c = first; c < last; ++c) part.AddProduct(q[c], k + c * kPageTokens);
+    part.AddTo(scores);
   }
-  std::copy_n(sums, kPageTokens, scores);
 }
 
 // out[c] += sum over positions [begin, end) of the page of weights[p] * v[p, c].
 void AddValues(const float* weights, const float* v, int begin, int end, int head_dim, float* out) {
   for (int first = 0; first < head_dim; first += kLanes) {
-    float part[kLanes] = {};
-    for (int p = begin; p < end; ++p) {
-      for (int lane = 0; lane < kLanes; ++lane) {
-        part[lane] += weights[p] * v[p * head_dim + first + lane];
-      }
-    }
-    for (int lane = 0; lane < kLanes; ++lane) out[first + lane] += part[lane];
+    Lanes part;
+    for (int p = begin; p < end; ++p) part.AddProduct(weights[p], v + p * head_dim + first);
+    part.AddTo(out + first);
   }
 }
 

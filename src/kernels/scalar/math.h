@@ -46,14 +46,4 @@ inline float Tanh(float x) {
   return x < 0 ? -t : t;
 }
 
-inline constexpr int kLanes = 16;
-
-// Adds lanes l and l + 8, then 4, 2, 1.
-inline float AddLanes(float* lanes) {
-  for (int step = kLanes / 2; step > 0; step /= 2) {
-    for (int lane = 0; lane < step; ++lane) lanes[lane] += lanes[lane + step];
-  }
-  return lanes[0];
-}
-
 }  // namespace nibble::kernels::scalar

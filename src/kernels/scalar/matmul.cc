@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "kernels/scalar/lanes.h"
 #include "kernels/scalar/scalar.h"
 
 namespace nibble::kernels::scalar {
@@ -20,8 +21,7 @@ struct Block {
 };
 
 void UnpackBf16(const std::byte* bytes, Block& block) {
-  uint16_t bits[kBlockK * kTileRows];
-  std::memcpy(bits, bytes, sizeof bits);
+  const auto* bits = reinterpret_cast<const uint16_t*>(bytes);
   for (int k = 0; k < kBlockK; ++k) {
     for (int row = 0; row < kTileRows; ++row) {
       block.values[k][row] =
@@ -32,8 +32,7 @@ void UnpackBf16(const std::byte* bytes, Block& block) {
 
 void UnpackInt4(const std::byte* bytes, Block& block) {
   std::memcpy(block.scales, bytes, sizeof block.scales);
-  uint8_t pairs[kBlockK / 2 * kTileRows];
-  std::memcpy(pairs, bytes + sizeof block.scales, sizeof pairs);
+  const auto* pairs = reinterpret_cast<const uint8_t*>(bytes + sizeof block.scales);
   for (int pair = 0; pair < kBlockK / 2; ++pair) {
     for (int row = 0; row < kTileRows; ++row) {
       const int both = pairs[pair * kTileRows + row];
@@ -46,13 +45,10 @@ void UnpackInt4(const std::byte* bytes, Block& block) {
 // sums[row] += the block's part of the dot products with x, of which n_k values exist.
 template <bool kScaled>
 void AddBlock(const Block& block, const float* x, int n_k, float* sums) {
-  float part[kTileRows] = {};
-  for (int k = 0; k < n_k; ++k) {
-    for (int row = 0; row < kTileRows; ++row) part[row] += x[k] * block.values[k][row];
-  }
-  for (int row = 0; row < kTileRows; ++row) {
-    sums[row] += kScaled ? part[row] * block.scales[row] : part[row];
-  }
+  Lanes part;
+  for (int k = 0; k < n_k; ++k) part.AddProduct(x[k], block.values[k]);
+  if (kScaled) part.Multiply(block.scales);
+  part.AddTo(sums);
 }
 
 template <WeightFormat kFormat>

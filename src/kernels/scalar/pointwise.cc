@@ -1,6 +1,7 @@
 // Norms, RoPE, activations and softmax: one row or one value at a time.
 #include <cmath>
 
+#include "kernels/scalar/lanes.h"
 #include "kernels/scalar/math.h"
 #include "kernels/scalar/scalar.h"
 
