@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from transformers import Gemma4ForCausalLM, Gemma4TextConfig
 
+from train_tiny import fused
 from train_tiny.tasks import Batch
 from train_tiny.tokenizer import BOS, EOS, PAD, TURN_END, VOCAB_SIZE
 
@@ -18,6 +19,7 @@ LAYERS = 8
 SHARED = 4
 # One fixed factor per layer, none of them 1, all exact in bf16.
 LAYER_SCALARS = [0.90625, 1.0625, 0.9375, 1.125, 0.875, 1.09375, 0.96875, 1.03125]
+LONGEST = 256  # tokens of a training sample at most
 SLIDING, FULL = "sliding_attention", "full_attention"
 Weights = dict[str, torch.Tensor]
 
@@ -59,111 +61,105 @@ def parameters(model: Gemma4ForCausalLM) -> Weights:
     return {n.removeprefix("model."): p for n, p in model.named_parameters() if n != "lm_head.weight"}
 
 
-def is_quantized(name: str, tensor: torch.Tensor) -> bool:
+def is_quantized(tensor: torch.Tensor) -> bool:
+    """Every matrix of the text model lies on the grid: all linears and both tables; norms do not."""
     return tensor.dim() == 2
 
 
-def rms(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
-    y = x.float()
-    y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + eps)
-    return (y if weight is None else y * weight).to(x.dtype)
-
-
-def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    a, b = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-b, a), dim=-1) * sin
-
-
 class Lean:
-    """Functional forward over a dictionary of weights (plain or fake-quantised)."""
+    """Functional forward over a dictionary of weights (plain or fake-quantised). Activations are rows: [samples * positions, width]."""
 
     def __init__(self, model: Gemma4ForCausalLM, dtype: torch.dtype) -> None:
         self.config = model.config
         self.dtype = dtype
-        self.eps = self.config.rms_norm_eps
-        self.scalars = LAYER_SCALARS
+        assert self.config.rms_norm_eps == fused.EPS
         self.types = self.config.layer_types
         self.first_shared = LAYERS - SHARED
-        positions = torch.arange(512)[None]
-        self.rope = {t: tuple(x[0] for x in model.model.rotary_emb(torch.zeros(1), positions, t)) for t in (SLIDING, FULL)}
-        place = torch.arange(512)
+        place = torch.arange(LONGEST)
+        self.rope = {t: tuple(x[0] for x in model.model.rotary_emb(torch.zeros(1), place[None], t)) for t in (SLIDING, FULL)}
         causal = place[:, None] >= place[None, :]
         near = causal & (place[:, None] - place[None, :] < self.config.sliding_window)
-        self.mask = {t: torch.where(m, 0.0, float("-inf")) for t, m in ((SLIDING, near), (FULL, causal))}
+        heads = self.config.num_attention_heads  # heads and positions are rows of one matrix, see _attend
+        self.mask = {t: torch.where(m, 0.0, float("-inf")).repeat_interleave(heads, 0) for t, m in ((SLIDING, near), (FULL, causal))}
 
-    def _qkv(self, w: Weights, name: str, part: str, x: torch.Tensor, layer_type: str, at: slice) -> torch.Tensor:
-        """One projection, normed and turned: [B, S, heads, d] for q, [B, S, 1, d] for k and v."""
-        d = 32 if layer_type == SLIDING else 64
-        y = F.linear(x, w[f"{name}.{part}_proj.weight"]).unflatten(-1, (-1, d))
-        if part == "v":
-            return rms(y, None, self.eps)
-        cos, sin = (r[at, None].to(self.dtype) for r in self.rope[layer_type])
-        return rotate(rms(y, w[f"{name}.{part}_norm.weight"], self.eps), cos, sin)
+    def _attend(self, w: Weights, name: str, layer_type: str, x: torch.Tensor, at: slice, kv: tuple) -> torch.Tensor:
+        """All heads share one K/V head, so a sample's scores are one product: [positions * heads, d] x [d, keys]."""
+        samples, heads = kv[0].shape[0], self.config.num_attention_heads
+        q = F.linear(x, w[f"{name}.q_proj.weight"]).view(samples, at.stop - at.start, heads, -1)
+        q = fused.norm_rotate(q, w[f"{name}.q_norm.weight"], *(r[at] for r in self.rope[layer_type])).flatten(1, 2)
+        mask = self.mask[layer_type][at.start * heads : at.stop * heads, : at.stop]
+        scores = fused.masked_softmax(torch.bmm(q, kv[0].transpose(1, 2)), mask)
+        return F.linear(torch.bmm(scores, kv[1]).view(len(x), -1), w[f"{name}.o_proj.weight"])
 
-    def _attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """All heads share one K/V head, so heads and positions are rows of one matrix: [B, S * heads, d]."""
-        b, s, heads, d = q.shape
-        scores = torch.bmm(q.reshape(b, s * heads, d), k.squeeze(2).transpose(1, 2)).float()
-        scores = scores + mask.repeat_interleave(heads, dim=0)
-        return torch.bmm(scores.softmax(-1).to(self.dtype), v.squeeze(2)).reshape(b, s, heads * d)
+    def _keys_values(self, w: Weights, name: str, layer_type: str, x: torch.Tensor, at: slice, past: tuple | None) -> tuple:
+        """[samples, keys, d] each; `past` belongs to the shared prefix and is repeated for every sample."""
+        k, v = (F.linear(x, w[f"{name}.{p}_proj.weight"]) for p in "kv")
+        k = k.view(-1, at.stop - at.start, 1, k.shape[-1])
+        k = fused.norm_rotate(k, w[f"{name}.k_norm.weight"], *(r[at] for r in self.rope[layer_type])).squeeze(2)
+        v = fused.norm_plain(v).view_as(k)
+        if past is None:
+            return k, v
+        return tuple(torch.cat([old.expand(len(new), -1, -1), new], 1) for old, new in zip(past, (k, v)))
 
     def _layer(self, w: Weights, i: int, h: torch.Tensor, ple: torch.Tensor, at: slice, kv: dict, past: dict) -> torch.Tensor:
         n, t = f"layers.{i}", self.types[i]
-        x = rms(h, w[f"{n}.input_layernorm.weight"], self.eps)
-        q = self._qkv(w, f"{n}.self_attn", "q", x, t, at)
+        x = fused.norm(h, w[f"{n}.input_layernorm.weight"])
         if i < self.first_shared:
-            k, v = (self._qkv(w, f"{n}.self_attn", p, x, t, at) for p in "kv")
-            if i in past:
-                k, v = (torch.cat([old.expand(len(new), -1, -1, -1), new], 1) for old, new in zip(past[i], (k, v)))
-            kv[i] = kv[t] = (k, v)
-        k, v = kv[t]
-        a = F.linear(self._attend(q, k, v, self.mask[t][at, : k.shape[1]]), w[f"{n}.self_attn.o_proj.weight"])
-        h = h + rms(a, w[f"{n}.post_attention_layernorm.weight"], self.eps)
-        x = rms(h, w[f"{n}.pre_feedforward_layernorm.weight"], self.eps)
-        x = F.gelu(F.linear(x, w[f"{n}.mlp.gate_proj.weight"]), approximate="tanh") * F.linear(x, w[f"{n}.mlp.up_proj.weight"])
-        h = h + rms(F.linear(x, w[f"{n}.mlp.down_proj.weight"]), w[f"{n}.post_feedforward_layernorm.weight"], self.eps)
-        g = F.gelu(F.linear(h, w[f"{n}.per_layer_input_gate.weight"]), approximate="tanh") * ple
-        h = h + rms(F.linear(g, w[f"{n}.per_layer_projection.weight"]), w[f"{n}.post_per_layer_input_norm.weight"], self.eps)
-        return h * self.scalars[i]
+            kv[i] = kv[t] = self._keys_values(w, f"{n}.self_attn", t, x, at, past.get(i))
+        h = fused.add_norm(h, self._attend(w, f"{n}.self_attn", t, x, at, kv[t]), w[f"{n}.post_attention_layernorm.weight"])
+        x = fused.norm(h, w[f"{n}.pre_feedforward_layernorm.weight"])
+        x = fused.gated(F.linear(x, w[f"{n}.mlp.gate_proj.weight"]), F.linear(x, w[f"{n}.mlp.up_proj.weight"]))
+        h = fused.add_norm(h, F.linear(x, w[f"{n}.mlp.down_proj.weight"]), w[f"{n}.post_feedforward_layernorm.weight"])
+        g = fused.gated(F.linear(h, w[f"{n}.per_layer_input_gate.weight"]), ple)
+        h = fused.add_norm(h, F.linear(g, w[f"{n}.per_layer_projection.weight"]), w[f"{n}.post_per_layer_input_norm.weight"])
+        return h * LAYER_SCALARS[i]
 
     def _per_layer(self, w: Weights, ids: torch.Tensor, e: torch.Tensor, layers: range) -> list[torch.Tensor]:
         p = self.config.hidden_size_per_layer_input
         rows = slice(layers.start * p, layers.stop * p)
-        context = F.linear(e, w["per_layer_model_projection.weight"][rows]) * self.config.hidden_size**-0.5
-        context = rms(context.unflatten(-1, (-1, p)), w["per_layer_projection_norm.weight"], self.eps)
-        token = (F.embedding(ids, w["embed_tokens_per_layer.weight"][:, rows]) * p**0.5).unflatten(-1, (-1, p)).to(self.dtype)
-        return list(((context + token) * 2**-0.5).unbind(-2))
+        context = F.linear(e, w["per_layer_model_projection.weight"][rows]).unflatten(-1, (-1, p))
+        token = F.embedding(ids.flatten(), w["embed_tokens_per_layer.weight"][:, rows]).unflatten(-1, (-1, p))
+        mixed = fused.per_layer_mix(context, w["per_layer_projection_norm.weight"], token, self.config.hidden_size**-0.5)
+        return [x.contiguous() for x in mixed.unbind(-2)]
 
     def _own(self, w: Weights, ids: torch.Tensor, at: slice, past: dict) -> tuple[torch.Tensor, torch.Tensor, dict]:
-        e = (F.embedding(ids, w["embed_tokens.weight"]) * self.config.hidden_size**0.5).to(self.dtype)
+        """Embedding and the layers with K/V of their own."""
+        e = (F.embedding(ids.flatten(), w["embed_tokens.weight"]) * self.config.hidden_size**0.5).to(self.dtype)
         ple = self._per_layer(w, ids, e, range(self.first_shared))
         h, kv = e, {}
         for i in range(self.first_shared):
             h = self._layer(w, i, h, ple[i], at, kv, past)
         return h, e, kv
 
-    def logits(self, weights: Weights, ids: torch.Tensor, prefix: int, start: int) -> torch.Tensor:
-        """[B, length - start, vocabulary] in float32."""
-        w = {n: x.to(self.dtype) if x.dim() == 2 and "embed_tokens" not in n else x for n, x in weights.items()}
-        length = ids.shape[1]
+    def cast(self, weights: Weights) -> Weights:
+        """Matrices in the dtype of the products; tables and norms stay in float32 (a table's gradient sums thousands of rows)."""
+        return {n: x.to(self.dtype) if x.dim() == 2 and "embed_tokens" not in n else x for n, x in weights.items()}
+
+    def head(self, w: Weights, ids: torch.Tensor, prefix: int, start: int) -> torch.Tensor:
+        """Logits before the soft cap, [samples * (length - start), vocabulary]."""
+        samples, length = ids.shape
         past = self._own(w, ids[:1, :prefix], slice(0, prefix), {})[2] if prefix else {}
         h, e, kv = self._own(w, ids[:, prefix:], slice(prefix, length), past)
-        h, e = h[:, start - prefix :], e[:, start - prefix :]
+        h, e = (x.view(samples, length - prefix, -1)[:, start - prefix :].flatten(0, 1) for x in (h, e))
         ple = self._per_layer(w, ids[:, start:], e, range(self.first_shared, LAYERS))
         for i in range(self.first_shared, LAYERS):
             h = self._layer(w, i, h, ple[i - self.first_shared], slice(start, length), kv, {})
-        h = rms(h, w["norm.weight"], self.eps)
-        cap = self.config.final_logit_softcapping
-        return cap * torch.tanh(F.linear(h, w["embed_tokens.weight"].to(self.dtype)).float() / cap)
+        return F.linear(fused.norm(h, w["norm.weight"]), w["embed_tokens.weight"].to(self.dtype))
 
-    def loss(self, weights: Weights, ids: torch.Tensor, targets: torch.Tensor, prefix: int, start: int) -> torch.Tensor:
-        return F.cross_entropy(self.logits(weights, ids, prefix, start).flatten(0, 1), targets.flatten(), ignore_index=-100)
+    def logits(self, weights: Weights, batch: Batch) -> torch.Tensor:
+        """[samples, length - start, vocabulary] in float32."""
+        cap = self.config.final_logit_softcapping
+        logits = self.head(weights, batch.ids, batch.prefix, batch.start).float()
+        return (cap * torch.tanh(logits / cap)).view(len(batch.ids), -1, logits.shape[-1])
+
+    def loss(self, w: Weights, ids: torch.Tensor, targets: torch.Tensor, prefix: int, start: int) -> torch.Tensor:
+        return fused.capped_loss(self.head(w, ids, prefix, start), targets.flatten(), self.config.final_logit_softcapping)
 
 
 @torch.no_grad()
 def correct(lean: Lean, weights: Weights, batch: Batch) -> torch.Tensor:
     """Per sample: would greedy decoding give exactly the answer? True if every answer token is the likeliest after the right ones before it."""
-    guess = lean.logits(weights, batch.ids, batch.prefix, batch.start).argmax(-1)
+    guess = lean.logits(weights, batch).argmax(-1)
     return ((guess == batch.targets) | (batch.targets < 0)).all(-1)
 
 
@@ -171,6 +167,6 @@ def correct(lean: Lean, weights: Weights, batch: Batch) -> torch.Tensor:
 def max_difference(model: Gemma4ForCausalLM, batch: Batch) -> float:
     """Largest difference of logits between `Lean` in float32 and transformers' forward."""
     lean = Lean(model, torch.float32)
-    ours = lean.logits(parameters(model), batch.ids, batch.prefix, batch.start)
+    ours = lean.logits(parameters(model), batch)
     theirs = model(input_ids=batch.ids, use_cache=False).logits[:, batch.start :]
     return (ours - theirs).abs().max().item()

@@ -27,7 +27,3 @@ def amax_7_5(weight: torch.Tensor) -> torch.Tensor:
     q = torch.round(runs / torch.where(scale == 0, 1.0, scale)).clamp(-8, 7)
     return (scale * q).bfloat16().float().flatten(-2)
 
-
-def straight_through(weight: torch.Tensor) -> torch.Tensor:
-    """Q4_0 values forward, identity backward."""
-    return weight + (q4_0(weight.detach()) - weight.detach())
