@@ -1,0 +1,100 @@
+// Which pages a sequence holds as it grows, and how many bytes that is.
+#include "model/kv_cache.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/kernels.h"
+#include "random_model.h"
+
+namespace nibble::model {
+namespace {
+
+// 5 sliding layers to a full one, window 64, of which the last two layers share KV.
+gemma::Config FiveToOne(int n_shared) {
+  Json types = Json::array();
+  for (int i = 1; i <= 12; ++i)
+    types.push_back(i % 6 == 0 ? "full_attention" : "sliding_attention");
+  const Json overrides = {{"num_hidden_layers", 12},
+                          {"layer_types", types},
+                          {"sliding_window", 64},
+                          {"num_kv_shared_layers", n_shared},
+                          {"max_position_embeddings", 8192}};
+  return TestConfig(overrides.dump().c_str());
+}
+
+// Bytes of K and V of a token in the owning layers of a kind.
+int64_t TokenBytes(const gemma::Config& config, bool sliding) {
+  int64_t bytes = 0;
+  for (int i = 0; i < config.n_layers(); ++i) {
+    const gemma::LayerConfig& layer = config.layers[i];
+    if (config.OwnsKv(i) && layer.is_sliding == sliding) {
+      bytes += int64_t{layer.n_kv_heads} * layer.head_dim * 2 * 4;
+    }
+  }
+  return bytes;
+}
+
+TEST(KvCache, SlidingLayersHoldAboutAWindow) {
+  const gemma::Config config = FiveToOne(0);
+  KvCache cache(config);
+  KvSequence sequence(cache);
+  constexpr int64_t kStep = 128;
+  for (int64_t n = 0; n < 8192; n += kStep) {
+    sequence.Reserve(kStep);
+    // window - 1 tokens before the step's first, and the step, on pages cut anywhere.
+    EXPECT_LE(cache.pool(PageKind::kSliding).n_pages_in_use(), (63 + kStep) / 16 + 2);
+    sequence.Commit(kStep);
+    EXPECT_LE(cache.pool(PageKind::kSliding).n_pages_in_use(), 63 / 16 + 2);
+  }
+  EXPECT_EQ(sequence.n_tokens(), 8192);
+  const double formula = static_cast<double>(8192 * TokenBytes(config, /*sliding=*/false) +
+                                             64 * TokenBytes(config, /*sliding=*/true));
+  EXPECT_NEAR(static_cast<double>(cache.bytes_in_use()), formula, 0.05 * formula);
+}
+
+TEST(KvCache, KeepsEveryPageThatTheNextTokenSees) {
+  const gemma::Config config = FiveToOne(0);
+  KvCache cache(config);
+  KvSequence sequence(cache);
+  for (int64_t n = 1; n <= 300; ++n) {
+    sequence.Reserve(1);
+    sequence.Commit(1);
+    const KvSequence::Pages& pages = sequence.pages(PageKind::kSliding);
+    EXPECT_LE(pages.first_page * 16, std::max<int64_t>(0, n - 63));
+    EXPECT_GT((pages.first_page + 1) * 16, n - 63);  // and none that it does not
+    EXPECT_EQ(sequence.pages(PageKind::kFull).first_page, 0);
+  }
+}
+
+TEST(KvCache, CountsOnlyLayersThatOwnKv) {
+  for (const int n_shared : {0, 6}) {
+    const gemma::Config config = FiveToOne(n_shared);
+    KvCache cache(config);
+    KvSequence sequence(cache);
+    sequence.Reserve(48);
+    EXPECT_EQ(cache.bytes_in_use(), 48 * (TokenBytes(config, true) + TokenBytes(config, false)));
+    for (int i = 0; i < config.n_layers(); ++i) {
+      const int owner = config.layers[i].kv_owner_layer;
+      EXPECT_EQ(cache.place(i).k_offset, cache.place(owner).k_offset) << i;
+      EXPECT_EQ(cache.place(i).kind, cache.place(owner).kind) << i;
+    }
+  }
+}
+
+TEST(KvCache, GivesPagesBackAndUsesThemAgain) {
+  const gemma::Config config = FiveToOne(0);
+  KvCache cache(config);
+  for (int i = 0; i < 3; ++i) {
+    KvSequence sequence(cache);
+    sequence.Reserve(100);
+    EXPECT_GT(cache.bytes_in_use(), 0);
+    KvSequence moved = std::move(sequence);
+    moved.Commit(100);
+  }
+  EXPECT_EQ(cache.bytes_in_use(), 0);
+  EXPECT_EQ(cache.pool(PageKind::kFull).n_pages_allocated(), 7);
+  EXPECT_EQ(cache.pool(PageKind::kSliding).n_pages_allocated(), 7);
+}
+
+}  // namespace
+}  // namespace nibble::model
