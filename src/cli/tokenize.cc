@@ -3,7 +3,6 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <initializer_list>
 #include <iostream>
 #include <iterator>
 #include <memory>

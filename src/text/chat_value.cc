@@ -76,7 +76,7 @@ std::vector<std::pair<std::string_view, const Json*>> SortedItems(const Json& ob
   using Item = std::pair<std::string_view, const Json*>;
   std::vector<std::pair<std::u32string, Item>> keyed;
   for (const auto& [key, value] : object.items()) keyed.emplace_back(Lower(key), Item(key, &value));
-  std::ranges::stable_sort(keyed, {}, [](const auto& entry) -> const auto& { return entry.first; });
+  std::ranges::sort(keyed);  // equal in lower case: by the key itself
   std::vector<Item> items;
   for (const auto& [lower, item] : keyed) items.push_back(item);
   return items;

@@ -20,16 +20,16 @@ TEST(Utf8, KeepsEveryValidCharacter) {
   for (char32_t c = 0; c <= 0x10ffff; ++c) {
     if (c >= 0xd800 && c < 0xe000) continue;
     std::string bytes;
+    const auto add = [&](char32_t byte) { bytes.push_back(static_cast<char>(byte)); };
+    const auto tail = [&](int shift) { add(0x80 | ((c >> shift) & 0x3f)); };
     if (c < 0x80) {
-      bytes = {static_cast<char>(c)};
+      add(c);
     } else if (c < 0x800) {
-      bytes = {static_cast<char>(0xc0 | (c >> 6)), static_cast<char>(0x80 | (c & 0x3f))};
+      add(0xc0 | (c >> 6)), tail(0);
     } else if (c < 0x10000) {
-      bytes = {static_cast<char>(0xe0 | (c >> 12)), static_cast<char>(0x80 | ((c >> 6) & 0x3f)),
-               static_cast<char>(0x80 | (c & 0x3f))};
+      add(0xe0 | (c >> 12)), tail(6), tail(0);
     } else {
-      bytes = {static_cast<char>(0xf0 | (c >> 18)), static_cast<char>(0x80 | ((c >> 12) & 0x3f)),
-               static_cast<char>(0x80 | ((c >> 6) & 0x3f)), static_cast<char>(0x80 | (c & 0x3f))};
+      add(0xf0 | (c >> 18)), tail(12), tail(6), tail(0);
     }
     const Character character = CharacterAt(bytes, 0);
     ASSERT_TRUE(character.valid);
