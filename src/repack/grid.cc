@@ -114,9 +114,9 @@ float Middle(const Explanation& found) {
   return std::bit_cast<float>(found.lowest) * 0.5f + std::bit_cast<float>(found.highest) * 0.5f;
 }
 
-// A storable scale that explains everything, if there is one. Should any lie in the interval, then
-// the one nearest the middle does, or, where that one is an open end, the neighbour across.
-std::optional<uint16_t> ExactScale(const Explanation& found, DType dtype) {
+// A scale of the dtype that explains everything, if there is one. Should any lie in the interval,
+// then the one nearest the middle does, or, where that one is an open end, the neighbour across.
+std::optional<uint16_t> ScaleInside(const Explanation& found, DType dtype) {
   const uint16_t nearest = StoreScale(Middle(found), dtype);
   for (const int step : {0, -1, 1}) {
     const auto candidate = static_cast<uint16_t>(nearest + step);
@@ -124,6 +124,17 @@ std::optional<uint16_t> ExactScale(const Explanation& found, DType dtype) {
     if (bits >= found.lowest && bits <= found.highest) return candidate;
   }
   return std::nullopt;
+}
+
+// As above, but one that bf16 holds as well, if possible: readers cast scales to the dtype they run
+// in, and that one survives.
+std::optional<uint16_t> ExactScale(const Explanation& found, DType dtype) {
+  if (const auto bf16 = ScaleInside(found, DType::kBF16)) {
+    const float scale = Bf16ToFloat(*bf16);
+    const uint16_t scale_bits = StoreScale(scale, dtype);
+    if (ScaleToFloat(scale_bits, dtype) == scale) return scale_bits;
+  }
+  return ScaleInside(found, dtype);
 }
 
 // Compares what the reader gets with the source and fills the counts.

@@ -45,9 +45,10 @@ struct GridGroup {
 // Codes and scale of one group; `scale_dtype` is kF16 or kBF16.
 //
 // Of several supposed peak codes that explain the group, the largest one with an exact storable
-// scale is taken, else the largest; of several exact scales, the one nearest the interval's middle.
-// The scale's sign is forced when a code of size 8 occurs (there is no +8), otherwise it is the one
-// that gives more zeros their own sign back, positive if that is a draw.
+// scale is taken, else the largest; of several exact scales, the one nearest the interval's middle
+// among those that bf16 can hold, if any, else among all. The scale's sign is forced when a code of
+// size 8 occurs (there is no +8), otherwise it is the one that gives more zeros their own sign
+// back, positive if that is a draw.
 GridGroup RecoverGroup(std::span<const uint16_t, kGridGroup> values, DType scale_dtype);
 
 // The best rounding of a group that is off the grid: of peak / -8, peak / 7 .. peak / 1 the scale

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "repack/grid.h"
 
 namespace nibble::repack {
@@ -77,7 +78,7 @@ class Planner {
     }
     if (*text_name == kHead) return AddDuplicateHead(tensor, *part);
     return Fail("{}: tensor {} has no place in the model that config.json describes", tensor.shard,
-                name);
+                QuoteForMessage(name));
   }
 
   void AddTower(const Tensor& tensor, gemma::Part part) {

@@ -38,7 +38,7 @@ struct RepackReport {
   std::vector<std::string> shards;        // file names
   std::vector<std::string> copied_files;  // tokenizer, chat template, ...
   std::string source_config_sha256;
-  GridCounts totals;
+  GridCounts totals;  // a table that is packed twice counts twice
 
   uint64_t source_bytes() const;  // of the tensors, each once
   uint64_t output_bytes() const;

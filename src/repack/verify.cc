@@ -53,7 +53,8 @@ class Verifier {
     CheckPackedHead();
     for (const Tensor& tensor : output_.tensors()) {
       if (!seen_.contains(tensor.info.name)) {
-        Fault("{}: tensor {} comes from no source tensor", tensor.shard, tensor.info.name);
+        Fault("{}: tensor {} comes from no source tensor", tensor.shard,
+              QuoteForMessage(tensor.info.name));
       }
     }
     return std::move(report_);

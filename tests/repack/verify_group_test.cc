@@ -104,7 +104,7 @@ TEST(VerifyGroup, AScaleThatCouldBeBetterIsFound) {
 
 TEST(VerifyGroup, ScalesMustBeFiniteAndNotZero) {
   Stored stored{};  // all codes -8, all values zero
-  for (const uint16_t scale_bits : {0x0000, 0x8000, 0x7c00, 0x7e00}) {
+  for (const uint16_t scale_bits : std::to_array<uint16_t>({0x0000, 0x8000, 0x7c00, 0x7e00})) {
     stored.scale_bits = scale_bits;
     EXPECT_FALSE(stored.Prove(DType::kF16).is_right);
   }
