@@ -70,4 +70,6 @@ def test_greedy_tokens(nibble: Run, tiny: Path, tmp_path: Path, format_name: str
     assert repack.returncode == 0, repack.stderr
     tokenizer = Tokenizer.from_file(str(tiny / "tokenizer.json"))
     prompts = [tokenizer.encode(f"<bos><|turn>user\n{q}<turn|>\n<|turn>model\n", add_special_tokens=False).ids for q in QUESTIONS]
-    assert vllm_tokens(packed, prompts, tmp_path) == reference_tokens(packed, prompts)
+    tokens = vllm_tokens(packed, prompts, tmp_path)
+    assert tokens == reference_tokens(packed, prompts)
+    assert tokenizer.decode(tokens[0]).startswith("Ankara")
