@@ -13,7 +13,6 @@
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "engine/sampler.h"
-#include "kernels/kernels.h"
 #include "model/forward.h"
 #include "model/kv_cache.h"
 #include "model/weights.h"

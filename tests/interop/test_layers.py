@@ -21,7 +21,7 @@ CLEAN = {
     "src/repack/verify.cc": '#include "repack/verify.h"\n#include "base/a.h"\n',
     "src/cli/main.cc": '#include "repack/grid.h"\n#include "model/b.h"\n',
     "tests/repack/grid_test.cc": '#include "repack/grid.h"\n#include "fixture.h"\n',
-    "tests/repack/verify_test.cc": '#include "repack/grid.h"\n#include "repack/verify.h"\n',
+    "tests/repack/verify_test.cc": '#include "repack/grid.h"\n#include "repack/verify.h"\n#include "../base/fixture.h"\n',
 }
 
 
@@ -42,6 +42,7 @@ def test_clean(tmp_path: Path) -> None:
         ("src/base/a.h", '#include "repack/grid.h"\n', "src/base/a.h:1: base/ may include nothing, not repack/grid.h"),
         ("src/model/b.h", '\n#include "repack/grid.h"\n', "src/model/b.h:2: model/ may include base, not repack/grid.h"),
         ("tests/base/a_test.cc", '#include "repack/grid.h"\n', "tests/base/a_test.cc:1: base/ may include nothing, not repack/grid.h"),
+        ("tests/base/a_test.cc", '#include "../repack/fixture.h"\n', "base/ may include nothing, not repack/fixture.h"),
         ("src/base/a.h", '#include "b.h"\n', 'src/base/a.h:1: "b.h" names no room'),
         ("src/repack/verify.cc", '#include "repack/grid.h"\n', "verify shares no code with repack, but includes repack/grid.h"),
         ("src/other/x.h", "\n", "no row for src/other/"),
