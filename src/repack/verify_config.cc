@@ -99,6 +99,7 @@ Status CheckModules(const checkpoint::Checkpoint& output, const NameRules& targe
     const std::string& name = tensor.info.name;
     const bool is_packed = name.ends_with(kPacked);
     if (!is_packed && !(name.ends_with(kPlain) && tensor.info.shape.size() == 2)) continue;
+    if (name.size() > kMaxNameBytes) return Fail("a tensor name of {} bytes", name.size());
     const std::string module = name.substr(0, name.size() - (is_packed ? kPacked : kPlain).size());
     const bool is_linear = !IsTable(module) && module != "lm_head";
     for (const std::string& spelling : Spellings(module)) {
