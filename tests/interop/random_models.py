@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import types
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
 import torch
+from compressed_tensors.compressors.pack_quantized.helpers import pack_to_int32, unpack_from_int32
 from safetensors.torch import load_file, save_file
 from transformers import Gemma4ForCausalLM, Gemma4TextConfig
 from transformers.models.gemma4.modeling_gemma4 import Gemma4RMSNorm, Gemma4TextScaledWordEmbedding
@@ -66,7 +68,7 @@ def build(kind: str, path: Path, seed: int = 0) -> None:
 def write(path: Path, config: dict, tensors: dict[str, torch.Tensor]) -> None:
     path.mkdir()
     (path / "config.json").write_text(json.dumps(config))
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path / "model.safetensors", metadata={"format": "pt"})
+    save_file({name: tensor.contiguous().clone() for name, tensor in tensors.items()}, path / "model.safetensors", metadata={"format": "pt"})
 
 
 def read(path: Path) -> tuple[dict, dict[str, torch.Tensor]]:
@@ -86,13 +88,52 @@ def as_multimodal(source: Path, path: Path) -> None:
     write(path, nested, renamed)
 
 
+def as_packed(source: Path, path: Path, scale_dtype: torch.dtype, with_tables: bool) -> None:
+    """The same model in compressed-tensors' int4 layout, made with its own packing."""
+    config, tensors = read(source)
+    packed: dict[str, torch.Tensor] = {}
+    for name, tensor in tensors.items():
+        if tensor.dim() != 2 or "router" in name or ("embed_tokens" in name and not with_tables):
+            packed[name] = tensor
+            continue
+        groups = tensor.float().unflatten(-1, (-1, 32))
+        scale = (groups.abs().amax(-1) / -8).to(scale_dtype)  # negative, as about half of a real checkpoint's are
+        codes = (groups / scale.float()[..., None]).round().clamp(-8, 7)
+        module = name.removesuffix(".weight")
+        for target in [module, "lm_head"] if module == "model.embed_tokens" else [module]:
+            packed[f"{target}.weight_packed"] = pack_to_int32(codes.flatten(1).to(torch.int8), 4)
+            packed[f"{target}.weight_scale"] = scale
+            packed[f"{target}.weight_shape"] = torch.tensor(tensor.shape)
+    write(path, config | {"tie_word_embeddings": not with_tables}, packed)
+
+
+def read_values(path: Path) -> dict[str, torch.Tensor]:
+    """The text model's weights in float32 by their text-only names; packed ones as code x scale, not rounded."""
+    tensors: dict[str, torch.Tensor] = {}
+    for shard in sorted(path.glob("*.safetensors")):
+        tensors |= {name.replace("model.language_model.", "model.", 1): tensor for name, tensor in load_file(shard).items()}
+    values = {name: tensor.float() for name, tensor in tensors.items() if not re.search(r"\.weight_(packed|scale|shape)$|_tower\.|\.embed_(vision|audio)", name)}
+    for name, words in tensors.items():
+        if name.endswith("_packed"):
+            scale = tensors[name.replace("_packed", "_scale")].float()
+            codes = unpack_from_int32(words, 4, torch.Size(tensors[name.replace("_packed", "_shape")].tolist()))
+            values[name.removesuffix("_packed")] = (codes.float().unflatten(-1, (-1, 32)) * scale[..., None]).flatten(1)
+    return values
+
+
 def load_oracle(path: Path, dtype: torch.dtype) -> Gemma4ForCausalLM:
-    """transformers on the checkpoint's values, embedding scales rounded to bf16 as in a bf16 run."""
-    model = Gemma4ForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
+    """transformers on the checkpoint's values, built and run without bf16, but for the embedding scales, rounded as in a bf16 run."""
+    config = json.loads((path / "config.json").read_text())
+    text_config = Gemma4TextConfig.from_dict(config.get("text_config", config))
+    text_config._attn_implementation = text_config._experts_implementation = "eager"
+    model = Gemma4ForCausalLM(text_config).eval()
+    missing, unexpected = model.load_state_dict(read_values(path), strict=False)
+    assert set(missing) <= {"lm_head.weight"}  # tied
+    assert all(re.search(r"\.(k_proj|v_proj|k_norm)\.", name) for name in unexpected)  # of KV-shared layers
     for module in model.modules():
         if isinstance(module, Gemma4TextScaledWordEmbedding):
             module.embed_scale = module.embed_scale.to(torch.bfloat16).float()
-    return model.to(dtype) if dtype == torch.float32 else _to_double(model)
+    return model if dtype == torch.float32 else _to_double(model)
 
 
 def _to_double(model: Gemma4ForCausalLM) -> Gemma4ForCausalLM:

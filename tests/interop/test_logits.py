@@ -48,11 +48,12 @@ def dense(answer: dict) -> torch.Tensor:
     return rows.scatter_(1, table[..., 0].long(), table[..., 1])
 
 
-def check(path: Path, answer: dict) -> float:
-    """Demands the tolerance above at each step; returns our error / the reference's."""
+def check(path: Path, answer: dict) -> None:
+    """Demands the tolerance above and the same greedy token at each step."""
     ids = answer["prompt_ids"] + answer["token_ids"][:-1]
     ours = dense(answer)
-    exact, reference = (random_models.logprobs(random_models.load_oracle(path, dtype), ids)[-len(ours):] for dtype in (torch.float64, torch.float32))
+    exact, reference = (random_models.logprobs(random_models.load_oracle(path, dtype), ids)[-len(ours):]
+                        for dtype in (torch.float64, torch.float32))
     assert exact.std(-1).min() > 1  # logits are spread
     e = (reference - exact).abs().max().item()
     assert 0 < e < 1e-4
@@ -60,7 +61,6 @@ def check(path: Path, answer: dict) -> float:
     print(f"largest error: {error:.2e}, transformers in float32: {e:.2e}")
     assert error <= 4 * e
     assert reference.argmax(-1).tolist() == answer["token_ids"]
-    return error / e
 
 
 @pytest.mark.parametrize("length", [SHORT, LONG])
@@ -68,10 +68,6 @@ def test_logprobs_and_greedy_tokens(nibble: Nibble, model: Path, length: int) ->
     answer = generate(nibble, model, prompt(length))
     check(model, answer)
     assert len(set(answer["token_ids"])) > 10  # no trivial loop
-    with torch.no_grad():
-        own = random_models.load_oracle(model, torch.float32).generate(torch.tensor([answer["prompt_ids"]]), max_new_tokens=STEPS,
-                                                                       do_sample=False, eos_token_id=None)
-    assert own[0, length:].tolist() == answer["token_ids"]
 
 
 @pytest.mark.parametrize("length", [SHORT, LONG])
@@ -79,6 +75,13 @@ def test_pieces_and_threads_change_nothing(nibble: Nibble, model: Path, length: 
     whole = generate(nibble, model, prompt(length), "--threads", "1", steps=8)
     for piece in (1, 7, 16, 40):
         assert generate(nibble, model, prompt(length), "--prefill-chunk", str(piece), "--threads", "2", steps=8) == whole
+
+
+@pytest.mark.parametrize(("scale_dtype", "with_tables"), [(torch.bfloat16, False), (torch.float16, True), (torch.float32, True)])
+def test_packed(nibble: Nibble, model: Path, tmp_path: Path, scale_dtype: torch.dtype, with_tables: bool) -> None:
+    """Against transformers on code x scale, unrounded: what nibble's engine reads."""
+    random_models.as_packed(model, tmp_path / "packed", scale_dtype, with_tables)
+    check(tmp_path / "packed", generate(nibble, tmp_path / "packed", prompt(LONG), steps=40))
 
 
 def test_prompt_logprobs(nibble: Nibble, model: Path) -> None:
