@@ -88,11 +88,12 @@ bool Explain(const Values& values, int peak_code, Explanation* found) {
   const float codes_per_unit = static_cast<float>(peak_code) / values.peak;
   int32_t lowest = 0;
   int32_t highest = std::bit_cast<int32_t>(HUGE_VALF);
-  constexpr int kStride = 8;  // values between two looks at whether it is hopeless
+  constexpr float kHalf = 0.5f;  // rounds to the nearest code: no quotient that counts is half way
+  constexpr int kStride = 8;     // values between two looks at whether it is hopeless
   for (int begin = 0; begin < kGridGroup; begin += kStride) {
     int32_t over_limit = 0;
     for (int i = begin; i < begin + kStride; ++i) {
-      const auto code_size = static_cast<int32_t>(values.size[i] * codes_per_unit + 0.5f);
+      const auto code_size = static_cast<int32_t>(values.size[i] * codes_per_unit + kHalf);
       found->code_sizes[i] = code_size;
       over_limit |= code_size > values.code_limit[i] ? 1 : 0;
       // A zero has code 0 and admits every scale. A value too small for code 1 is held against

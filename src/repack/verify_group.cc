@@ -45,7 +45,7 @@ Group Load(std::span<const std::byte, 64> source, std::span<const std::byte, 16>
       scale_dtype == DType::kF16 ? Fp16ToFloat(group.scale_bits) : Bf16ToFloat(group.scale_bits);
   for (int i = 0; i < 32; ++i) {
     uint32_t word = 0;
-    std::memcpy(&word, packed.data() + i / 8 * 4, sizeof word);
+    std::memcpy(&word, packed.data() + static_cast<ptrdiff_t>(i / 8) * 4, sizeof word);
     group.codes[i] = static_cast<int>((word >> (4 * (i % 8))) & 15u) - 8;
     group.read[i] = FloatToBf16(static_cast<float>(group.codes[i]) * group.scale);
   }
