@@ -41,8 +41,8 @@ struct Options {
 };
 
 // What stands beside tokenizer.json in published checkpoints.
-constexpr std::array kTokenizerFiles = {"tokenizer.json",     "tokenizer_config.json",
-                                        "chat_template.jinja", "special_tokens_map.json",
+constexpr std::array kTokenizerFiles = {"tokenizer.json",        "tokenizer_config.json",
+                                        "chat_template.jinja",   "special_tokens_map.json",
                                         "processor_config.json", "preprocessor_config.json"};
 
 Status CopyTokenizer(const fs::path& from, const fs::path& out) {
@@ -108,8 +108,8 @@ Status Run(const Options& options) {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const auto n_bytes = static_cast<double>(written.file_bytes);
-  fmt::print("{}: {} tensors in {} shards, {} bytes, {:.1f} s, {:.0f} MB/s\n",
-             options.out.string(), tensors.size(), written.n_shards, written.file_bytes, seconds,
+  fmt::print("{}: {} tensors in {} shards, {} bytes, {:.1f} s, {:.0f} MB/s\n", options.out.string(),
+             tensors.size(), written.n_shards, written.file_bytes, seconds,
              n_bytes / 1e6 / seconds);
   return {};
 }

@@ -161,51 +161,42 @@ Json TowerAudioConfig(const Cuts& cuts) {
 }
 
 Json UnifiedVisionConfig() {
-  return {{"dtype", "bfloat16"},
-          {"initializer_range", 0.02},
-          {"mm_embed_dim", 3840},
-          {"mm_posemb_size", 1120},
-          {"model_patch_size", 48},
-          {"model_type", "gemma4_unified_vision"},
-          {"num_soft_tokens", 280},
-          {"output_proj_dims", 3840},
-          {"patch_size", 16},
-          {"pooling_kernel_size", 3},
+  return {{"dtype", "bfloat16"},    {"initializer_range", 0.02},
+          {"mm_embed_dim", 3840},   {"mm_posemb_size", 1120},
+          {"model_patch_size", 48}, {"model_type", "gemma4_unified_vision"},
+          {"num_soft_tokens", 280}, {"output_proj_dims", 3840},
+          {"patch_size", 16},       {"pooling_kernel_size", 3},
           {"rms_norm_eps", 1e-6}};
 }
 
 Json UnifiedAudioConfig() {
-  return {{"audio_embed_dim", 640},
-          {"audio_samples_per_token", 640},
-          {"dtype", "bfloat16"},
-          {"hidden_size", 640},
-          {"initializer_range", 0.02},
-          {"model_type", "gemma4_unified_audio"},
-          {"output_proj_dims", 640},
-          {"rms_norm_eps", 1e-6}};
+  return {{"audio_embed_dim", 640},    {"audio_samples_per_token", 640},
+          {"dtype", "bfloat16"},       {"hidden_size", 640},
+          {"initializer_range", 0.02}, {"model_type", "gemma4_unified_audio"},
+          {"output_proj_dims", 640},   {"rms_norm_eps", 1e-6}};
 }
 
 Json MultimodalConfig(const Size& size, const Cuts& cuts) {
   const bool is_unified = size.senses == Senses::kUnified;
-  Json config = {{"architectures",
-                  {is_unified ? "Gemma4UnifiedForConditionalGeneration"
-                              : "Gemma4ForConditionalGeneration"}},
-                 {"audio_token_id", 258'881},
-                 {"boa_token_id", 256'000},
-                 {"boi_token_id", 255'999},
-                 {"dtype", "bfloat16"},
-                 {"eoa_token_id", 258'883},
-                 {"eoa_token_index", 258'883},
-                 {"eoi_token_id", 258'882},
-                 {"eos_token_id", {1, 106}},
-                 {"image_token_id", 258'880},
-                 {"initializer_range", 0.02},
-                 {"model_type", is_unified ? "gemma4_unified" : "gemma4"},
-                 {"text_config", TextConfig(size, cuts)},
-                 {"tie_word_embeddings", true},
-                 {"transformers_version", kTransformersVersion},
-                 {"video_token_id", 258'884},
-                 {"vision_soft_tokens_per_image", 280}};
+  Json config = {
+      {"architectures",
+       {is_unified ? "Gemma4UnifiedForConditionalGeneration" : "Gemma4ForConditionalGeneration"}},
+      {"audio_token_id", 258'881},
+      {"boa_token_id", 256'000},
+      {"boi_token_id", 255'999},
+      {"dtype", "bfloat16"},
+      {"eoa_token_id", 258'883},
+      {"eoa_token_index", 258'883},
+      {"eoi_token_id", 258'882},
+      {"eos_token_id", {1, 106}},
+      {"image_token_id", 258'880},
+      {"initializer_range", 0.02},
+      {"model_type", is_unified ? "gemma4_unified" : "gemma4"},
+      {"text_config", TextConfig(size, cuts)},
+      {"tie_word_embeddings", true},
+      {"transformers_version", kTransformersVersion},
+      {"video_token_id", 258'884},
+      {"vision_soft_tokens_per_image", 280}};
   switch (size.senses) {
     case Senses::kSmallVisionAndAudio:
       config["vision_config"] = TowerVisionConfig(/*is_large=*/false, cuts);

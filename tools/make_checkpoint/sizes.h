@@ -28,8 +28,9 @@ std::vector<std::string> SizeNames();
 
 // config.json of a size in SizeNames().
 //
-// A cut keeps the kinds of layer: shared layers in proportion, full attention in the last layer that
-// owns its KV and in the last of all. So KV sharing needs 4 layers. An impossible cut is an error.
+// A cut keeps the kinds of layer: shared layers in proportion, full attention in the last layer
+// that owns its KV and in the last of all. So KV sharing needs 4 layers. An impossible cut is an
+// error.
 Result<Json> MakeConfig(std::string_view size, const Cuts& cuts);
 
 Json MakeGenerationConfig();

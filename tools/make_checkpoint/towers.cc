@@ -145,9 +145,8 @@ std::vector<TowerTensor> TowerTensors(const gemma::Config& config) {
   } else {
     AddVisionTower(vision, tensors);
   }
-  tensors.push_back(
-      {.name = "model.embed_vision.embedding_projection.weight",
-       .shape = {d, Int(vision, is_unified ? "output_proj_dims" : "hidden_size")}});
+  tensors.push_back({.name = "model.embed_vision.embedding_projection.weight",
+                     .shape = {d, Int(vision, is_unified ? "output_proj_dims" : "hidden_size")}});
   if (audio.is_null()) return tensors;
   if (!is_unified) AddAudioTower(audio, tensors);
   tensors.push_back({.name = "model.embed_audio.embedding_projection.weight",

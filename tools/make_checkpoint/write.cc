@@ -50,8 +50,8 @@ class ShardWriter {
     for (const Tensor& tensor : tensors) {
       infos.push_back({.name = tensor.name, .dtype = DType::kBF16, .shape = tensor.shape});
     }
-    NIBBLE_ASSIGN_OR_RETURN(auto writer, checkpoint::SafetensorsWriter::Create(
-                                             path, infos, {{"format", "pt"}}));
+    NIBBLE_ASSIGN_OR_RETURN(auto writer,
+                            checkpoint::SafetensorsWriter::Create(path, infos, {{"format", "pt"}}));
     for (const Tensor& tensor : tensors) NIBBLE_RETURN_IF_ERROR(Append(tensor, writer));
     return writer.Commit();
   }
@@ -66,9 +66,8 @@ class ShardWriter {
       const std::span<uint16_t> chunk(buffer_.data(), static_cast<size_t>(n_values));
       pool_.ParallelFor((n_values + kGroup - 1) / kGroup, [&](int64_t begin, int64_t end) {
         const int64_t end_value = std::min(end * kGroup, n_values);
-        source.Write(first + begin,
-                     chunk.subspan(static_cast<size_t>(begin * kGroup),
-                                   static_cast<size_t>(end_value - begin * kGroup)));
+        source.Write(first + begin, chunk.subspan(static_cast<size_t>(begin * kGroup),
+                                                  static_cast<size_t>(end_value - begin * kGroup)));
       });
       NIBBLE_RETURN_IF_ERROR(writer.Append(std::as_bytes(chunk)));
       done_bytes_ += chunk.size_bytes();
@@ -98,17 +97,15 @@ Result<Written> WriteShards(const std::filesystem::path& dir, std::span<const Te
   Json weight_map = Json::object();
   for (size_t i = 0; i < shards.size(); ++i) {
     const std::string name =
-        shards.size() == 1
-            ? "model.safetensors"
-            : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+        shards.size() == 1 ? "model.safetensors"
+                           : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
     NIBBLE_RETURN_IF_ERROR(writer.Write(dir / name, shards[i]));
     written.file_bytes += std::filesystem::file_size(dir / name);
     for (const Tensor& tensor : shards[i]) weight_map[tensor.name] = name;
   }
   if (shards.size() > 1) {
     const Json index = {{"metadata", {{"total_size", total_bytes}}}, {"weight_map", weight_map}};
-    NIBBLE_RETURN_IF_ERROR(
-        WriteFile(dir / "model.safetensors.index.json", index.dump(2) + "\n"));
+    NIBBLE_RETURN_IF_ERROR(WriteFile(dir / "model.safetensors.index.json", index.dump(2) + "\n"));
   }
   return written;
 }

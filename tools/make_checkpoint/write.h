@@ -1,5 +1,5 @@
-// Writes a checkpoint's shards and their index, in bounded memory: one buffer, filled by all threads
-// and then appended.
+// Writes a checkpoint's shards and their index, in bounded memory: one buffer, filled by all
+// threads and then appended.
 #pragma once
 
 #include <cstdint>
