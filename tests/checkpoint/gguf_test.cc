@@ -134,14 +134,10 @@ TEST(GgufReaderTest, ReadsEveryValueTypeOfGgufPy) {
 
 TEST(GgufReaderTest, ReadsTheTensorsOfGgufPy) {
   const std::map<std::string, std::pair<GgmlType, std::vector<int64_t>>> expected = {
-      {"f32", {GgmlType::kF32, {3, 2}}},
-      {"f16", {GgmlType::kF16, {5}}},
-      {"bf16", {GgmlType::kBF16, {4, 3}}},
-      {"blk.0.ffn_down.weight", {GgmlType::kQ4_0, {96, 2}}},
-      {"q8_0", {GgmlType::kQ8_0, {32, 1}}},
-      {"token_embd.weight", {GgmlType::kQ6_K, {256, 2}}},
-      {"i32", {GgmlType::kI32, {4, 3, 1, 2}}},
-      {"i8", {GgmlType::kI8, {3}}},
+      {"f32", {GgmlType::kF32, {3, 2}}},       {"f16", {GgmlType::kF16, {5}}},
+      {"bf16", {GgmlType::kBF16, {4, 3}}},     {"blk.0.ffn_down.weight", {GgmlType::kQ40, {96, 2}}},
+      {"q8_0", {GgmlType::kQ80, {32, 1}}},     {"token_embd.weight", {GgmlType::kQ6K, {256, 2}}},
+      {"i32", {GgmlType::kI32, {4, 3, 1, 2}}}, {"i8", {GgmlType::kI8, {3}}},
       {"f64", {GgmlType::kF64, {1}}},
   };
   for (const auto& [name, alignment_bytes] :
