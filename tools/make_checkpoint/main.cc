@@ -8,12 +8,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "base/atomic_file.h"
 #include "base/progress.h"
@@ -114,8 +115,6 @@ Status Run(const Options& options) {
   return {};
 }
 
-}  // namespace
-
 void AddOptions(CLI::App& app, Options& options) {
   app.add_option("SIZE", options.size)->required()->check(CLI::IsMember(SizeNames()));
   app.add_option("OUT", options.out, "directory to write; new or empty");
@@ -131,12 +130,14 @@ void AddOptions(CLI::App& app, Options& options) {
   app.add_option("--seed", options.seed)->capture_default_str();
   app.add_option("--threads", options.n_threads)->check(CLI::Range(1, 1024))->capture_default_str();
   app.add_option("--shard-gb", options.shard_gb, "largest shard, in 1e9 bytes")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(0.001, 1000.0))
       ->capture_default_str();
   app.add_option("--tokenizer", options.tokenizer,
                  "tokenizer.json, or a directory with it and its companions, to copy");
   app.add_flag("--list", options.list, "print config, tensors and bytes as JSON, write nothing");
 }
+
+}  // namespace
 
 int Main(int argc, char** argv) {
   CLI::App app{"make_checkpoint: a synthetic QAT checkpoint of a published Gemma 4 size"};

@@ -1,8 +1,8 @@
 // The published sizes of Gemma 4 as config.json: the facts that differ between them, and everything
 // else that the real files say.
 //
-// Source: reference configs of the published checkpoints; text facts are checked by
-// gemma::ParseConfig, all of it by tests/interop/test_make_checkpoint.py against transformers.
+// Source: the config.json files of the published checkpoints; checked by gemma::ParseConfig (the
+// text part) and by tests/interop/test_make_checkpoint.py against transformers.
 #pragma once
 
 #include <optional>

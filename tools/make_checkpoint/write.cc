@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/atomic_file.h"
+#include "base/json.h"
 #include "base/thread_pool.h"
 #include "checkpoint/safetensors.h"
 
