@@ -22,6 +22,7 @@ constexpr float kMaxScale = 127;
 // A group's extreme becomes a code of at least this size. From 24 to 32 every level 1 .. 8 of a
 // 16-level grid has a multiple, so that some step divides the grid's.
 constexpr float kLeastPeak = 24;
+constexpr float kMostPeak = 32.5f;  // beyond, -32 is more than half a step away
 
 // Where value i of a super-block lies.
 struct Place {
@@ -74,7 +75,7 @@ int ChooseScale(Group values, float super_scale, std::array<float, kGroup>& code
   if (extreme == 0) return 0;
   const float peak = std::fabs(extreme);
   const float sign = extreme > 0 ? -1.0f : 1.0f;  // the extreme's code is negative: -32 exists
-  const float least = std::clamp(std::ceil(peak / (super_scale * -kMinCode)), 1.0f, kMaxScale);
+  const float least = std::clamp(std::ceil(peak / (super_scale * kMostPeak)), 1.0f, kMaxScale);
   const float most = std::clamp(std::floor(peak / (super_scale * kLeastPeak)), least, kMaxScale);
   float best_scale = 0;
   float best_error = 0;
@@ -118,7 +119,7 @@ bool QuantizeQ6KBlock(std::span<const float, kQ6KBlockSize> values,
     if (!std::isfinite(value)) return false;
   }
   const float peak = std::fabs(Extreme(values));
-  const uint16_t super_bits = peak == 0 ? 0 : RoundUpToFp16(peak / (-kMinCode * kMaxScale));
+  const uint16_t super_bits = peak == 0 ? 0 : RoundUpToFp16(peak / (kMostPeak * kMaxScale));
   const float super_scale = Fp16ToFloat(super_bits);
   if (!std::isfinite(super_scale)) return false;
 

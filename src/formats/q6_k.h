@@ -21,10 +21,11 @@ inline constexpr int kQ6KBlockBytes = 210;
 void DequantizeQ6KBlock(std::span<const std::byte, kQ6KBlockBytes> block,
                         std::span<float, kQ6KBlockSize> values);
 
-// Rounds 256 values. Among the scales that it tries it takes, for each 16 values, the one with the
-// least sum of squared errors; every value is off by at most one step d * scale (half a step unless
-// it is a group's second extreme, of the other sign). For values on a 16-level grid of their own,
-// as quantization-aware training leaves them, steps that divide the grid's are among those tried.
+// Rounds 256 values. For each 16 of them it tries every int8 scale that makes the extreme a code of
+// size 24 to 32 and takes the one with the least sum of squared errors. Every value is off by at
+// most half a step (d * scale), but for values near -extreme, where the codes end at 31: one and a
+// half. Where values stand on a 16-level grid, as quantization-aware training leaves them, steps
+// close to a divisor of the grid's are among those tried.
 // False, and the block is unspecified, if a value is not finite or too large for an fp16 d.
 [[nodiscard]] bool QuantizeQ6KBlock(std::span<const float, kQ6KBlockSize> values,
                                     std::span<std::byte, kQ6KBlockBytes> block);
