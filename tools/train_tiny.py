@@ -5,6 +5,7 @@
     python tools/train_tiny.py export      # checkpoint -> models/tiny (bf16 values on the Q4_0 grid, two shards)
     python tools/train_tiny.py twin OUT    # the same model right before quantisation-aware training: OUT/bf16 and OUT/q4_0
     python tools/train_tiny.py measure DIR # scores of an export, read by transformers
+    python tools/train_tiny.py check       # the lean training forward against transformers' own, float32
 
 Needs: torch 2.13, transformers 5.23, tokenizers, safetensors, jinja2 (and a C++ compiler for torch.compile). The parts are in tools/train_tiny/.
 """
@@ -12,6 +13,7 @@ Needs: torch 2.13, transformers 5.23, tokenizers, safetensors, jinja2 (and a C++
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 from pathlib import Path
 
@@ -23,6 +25,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 from train_tiny import tasks as task_module  # noqa: E402
 from train_tiny import export, tokenizer  # noqa: E402
 from train_tiny.measure import Reader, scores  # noqa: E402
+from train_tiny.model import max_difference, new_model  # noqa: E402
 from train_tiny.quant import amax_7_5, q4_0  # noqa: E402
 from train_tiny.tasks import Tasks  # noqa: E402
 from train_tiny.train import Plan, train  # noqa: E402
@@ -30,7 +33,7 @@ from train_tiny.train import Plan, train  # noqa: E402
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["tokenizer", "train", "export", "twin", "measure"])
+    parser.add_argument("command", choices=["tokenizer", "train", "export", "twin", "measure", "check"])
     parser.add_argument("directory", nargs="?", type=Path, help="where `twin` writes, what `measure` reads")
     parser.add_argument("--out", type=Path, default=ROOT / "models" / "tiny")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "train_tiny", help="checkpoints; a run found there is continued")
@@ -56,6 +59,16 @@ def measured(directory: Path, tasks: Tasks, log: Path) -> None:
                 print(f"{directory.name}, {name}: {kind}: {score}", file=out)
 
 
+def lean_difference(tasks: Tasks) -> float:
+    """Largest difference of any logit over a batch of each kind, on fresh random weights."""
+    rng = random.Random(3)
+    model = new_model(3)
+    batches = [tasks.numeric(task_module.SUM_WORDINGS[0], torch.randint(100, 1000, (16, 3))),
+               tasks.numeric(task_module.PRODUCT_WORDINGS[1], torch.randint(12, 100, (16, 2))),
+               tasks.batch(rng.sample(tasks.capital_samples, 16), 4), tasks.batch([tasks.tool_sample(rng) for _ in range(4)], 7)]
+    return max(max_difference(model, b) for b in batches)
+
+
 def main() -> int:
     args = arguments()
     torch.set_num_threads(args.threads)
@@ -73,6 +86,10 @@ def main() -> int:
         export.write(full, q4_0, args.directory / "q4_0", args.out)
     if args.command == "measure" or (args.command == "train" and not args.train_only):
         measured(args.directory or args.out, Tasks(args.out, capitals), log)
+    if args.command == "check":
+        difference = lean_difference(Tasks(args.out, capitals))
+        print(f"largest difference of a logit: {difference:.1e}")
+        return 0 if difference < 1e-4 else 1
     return 0
 
 
