@@ -90,10 +90,10 @@ int ChooseScale(Group values, float super_scale, std::array<float, kGroup>& code
   return static_cast<int>(best_scale);
 }
 
-// The least fp16 that is not below `value` (> 0), so that no group's extreme is clipped.
+// The least fp16 > 0 that is not below `value`, so that no group's extreme is clipped.
 uint16_t RoundUpToFp16(float value) {
   const uint16_t bits = FloatToFp16(value);
-  return static_cast<uint16_t>(Fp16ToFloat(bits) < value ? bits + 1 : bits);
+  return static_cast<uint16_t>(bits == 0 || Fp16ToFloat(bits) < value ? bits + 1 : bits);
 }
 
 }  // namespace

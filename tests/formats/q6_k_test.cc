@@ -99,6 +99,11 @@ TEST(Q6K, ZerosAndTinyValues) {
   values[200] = -3e-8f;
   ASSERT_TRUE(QuantizeQ6KBlock(values, block));
   ExpectWithinSteps(values, block);
+
+  // Here value / (32.5 * 127) is no float32 any more.
+  values = {std::numeric_limits<float>::denorm_min()};
+  ASSERT_TRUE(QuantizeQ6KBlock(values, block));
+  ExpectWithinSteps(values, block);
 }
 
 TEST(Q6K, RefusesWhatHasNoFiniteScale) {
