@@ -26,15 +26,15 @@
 namespace nibble::kernels {
 
 // Positions of one KV page; page i of a sequence holds positions [16 i, 16 i + 16).
-inline constexpr int kPageTokens = 16;
+inline constexpr int64_t kPageTokens = 16;
 // head_dim must be a multiple of this.
-inline constexpr int kHeadDimMultiple = 16;
+inline constexpr int64_t kHeadDimMultiple = 16;
 
 // One token's query heads that share a KV head, against that head's keys and values in pages.
 struct AttentionCall {
   const float* q = nullptr;  // [n_queries, C], normed and rotated
-  int n_queries = 0;
-  int head_dim = 0;                     // C
+  int64_t n_queries = 0;
+  int64_t head_dim = 0;                 // C
   const float* const* pages = nullptr;  // pages[i]: page first_page + i
   int64_t first_page = 0;
   int64_t k_offset = 0;  // in a page, in floats: this layer's and head's K, [C, kPageTokens]

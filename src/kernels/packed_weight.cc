@@ -15,7 +15,7 @@ constexpr size_t kAlignmentBytes = 64;  // a cache line, and the widest vector
 // A code of 0 in both nibbles: what padding rows hold.
 constexpr std::byte kZeroCodes{0x88};
 
-void PackInt4Row(std::span<const std::byte> packed_row, std::byte* tile, int row) {
+void PackInt4Row(std::span<const std::byte> packed_row, std::byte* tile, int64_t row) {
   for (size_t i = 0; i < packed_row.size(); ++i) {
     const size_t block = i / (kBlockK / 2);
     const size_t pair = i % (kBlockK / 2);
@@ -45,7 +45,7 @@ PackedWeight PackedWeight::FromBf16(std::span<const std::byte> rows, int64_t n_r
       std::byte* tile = weight.data_.get() + tile_idx * tile_bytes;
       std::memset(tile, 0, static_cast<size_t>(tile_bytes));
       const int64_t first_row = tile_idx * kTileRows;
-      for (int64_t row = 0; row < std::min<int64_t>(kTileRows, n_rows - first_row); ++row) {
+      for (int64_t row = 0; row < std::min(kTileRows, n_rows - first_row); ++row) {
         const std::byte* source = rows.data() + (first_row + row) * n_columns * 2;
         for (int64_t k = 0; k < n_columns; ++k) {
           std::memcpy(tile + (k * kTileRows + row) * 2, source + k * 2, 2);
@@ -71,7 +71,7 @@ PackedWeight PackedWeight::FromInt4(std::span<const std::byte> packed,
       std::byte* tile = weight.data_.get() + tile_idx * tile_bytes;
       std::fill(tile, tile + tile_bytes, kZeroCodes);
       const int64_t first_row = tile_idx * kTileRows;
-      for (int row = 0; row < kTileRows; ++row) {
+      for (int64_t row = 0; row < kTileRows; ++row) {
         const int64_t source_row = first_row + row;
         const bool exists = source_row < n_rows;
         for (int64_t block = 0; block < n_blocks; ++block) {

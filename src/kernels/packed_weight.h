@@ -22,10 +22,10 @@
 
 namespace nibble::kernels {
 
-inline constexpr int kTileRows = 16;
-inline constexpr int kBlockK = 32;
-inline constexpr int kBf16BlockBytes = kBlockK * kTileRows * 2;
-inline constexpr int kInt4BlockBytes = kTileRows * 4 + kBlockK * kTileRows / 2;
+inline constexpr int64_t kTileRows = 16;
+inline constexpr int64_t kBlockK = 32;
+inline constexpr int64_t kBf16BlockBytes = kBlockK * kTileRows * 2;
+inline constexpr int64_t kInt4BlockBytes = kTileRows * 4 + kBlockK * kTileRows / 2;
 
 enum class WeightFormat { kBf16, kInt4 };
 

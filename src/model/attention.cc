@@ -91,8 +91,8 @@ void Attention::LookBack(int layer_idx, std::span<const StepSequence> sequences,
       const KvSequence::Pages& pages = sequences[row.seq_idx].kv->pages(place.kind);
       ops_.kernels.attention({
           .q = q_.data() + item * n_queries * head_dim,
-          .n_queries = static_cast<int>(n_queries),
-          .head_dim = static_cast<int>(head_dim),
+          .n_queries = n_queries,
+          .head_dim = head_dim,
           .pages = pages.pages.data(),
           .first_page = pages.first_page,
           .k_offset = place.k_offset + head * place.head_stride,

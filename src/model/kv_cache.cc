@@ -45,7 +45,7 @@ KvCache::KvCache(const gemma::Config& config, bool keep_slid_out)
     }
     const PageKind kind = layer.is_sliding ? PageKind::kSliding : PageKind::kFull;
     int64_t& end = page_floats[static_cast<size_t>(kind)];
-    const int64_t head_stride = int64_t{kPageTokens} * layer.head_dim;
+    const int64_t head_stride = kPageTokens * layer.head_dim;
     const int64_t half = layer.n_kv_heads * head_stride;
     places_[i] = {
         .kind = kind, .k_offset = end, .v_offset = end + half, .head_stride = head_stride};

@@ -5,11 +5,12 @@
 // each.
 #pragma once
 
+#include <cstdint>
 #include <cstring>
 
 namespace nibble::kernels::scalar {
 
-inline constexpr int kLanes = 16;
+inline constexpr int64_t kLanes = 16;
 
 class Lanes {
  public:
@@ -23,12 +24,12 @@ class Lanes {
 
   // this[lane] *= values[lane]
   void Multiply(const float* values) {
-    for (int i = 0; i < 4; ++i) quads_[i] *= Load(values + 4 * i);
+    for (int64_t i = 0; i < 4; ++i) quads_[i] *= Load(values + 4 * i);
   }
 
   // values[lane] += this[lane]
   void AddTo(float* values) const {
-    for (int i = 0; i < 4; ++i) {
+    for (int64_t i = 0; i < 4; ++i) {
       const Quad sum = Load(values + 4 * i) + quads_[i];
       std::memcpy(values + 4 * i, &sum, sizeof sum);
     }
@@ -48,8 +49,8 @@ class Lanes {
 
 // Adds lanes l and l + 8, then 4, 2, 1.
 inline float AddLanes(float* lanes) {
-  for (int step = kLanes / 2; step > 0; step /= 2) {
-    for (int lane = 0; lane < step; ++lane) lanes[lane] += lanes[lane + step];
+  for (int64_t step = kLanes / 2; step > 0; step /= 2) {
+    for (int64_t lane = 0; lane < step; ++lane) lanes[lane] += lanes[lane + step];
   }
   return lanes[0];
 }

@@ -22,8 +22,8 @@ struct Block {
 
 void UnpackBf16(const std::byte* bytes, Block& block) {
   const auto* bits = reinterpret_cast<const uint16_t*>(bytes);
-  for (int k = 0; k < kBlockK; ++k) {
-    for (int row = 0; row < kTileRows; ++row) {
+  for (int64_t k = 0; k < kBlockK; ++k) {
+    for (int64_t row = 0; row < kTileRows; ++row) {
       block.values[k][row] =
           std::bit_cast<float>(static_cast<uint32_t>(bits[k * kTileRows + row]) << 16);
     }
@@ -33,8 +33,8 @@ void UnpackBf16(const std::byte* bytes, Block& block) {
 void UnpackInt4(const std::byte* bytes, Block& block) {
   std::memcpy(block.scales, bytes, sizeof block.scales);
   const auto* pairs = reinterpret_cast<const uint8_t*>(bytes + sizeof block.scales);
-  for (int pair = 0; pair < kBlockK / 2; ++pair) {
-    for (int row = 0; row < kTileRows; ++row) {
+  for (int64_t pair = 0; pair < kBlockK / 2; ++pair) {
+    for (int64_t row = 0; row < kTileRows; ++row) {
       const int both = pairs[pair * kTileRows + row];
       block.values[2 * pair][row] = static_cast<float>((both & 15) - 8);
       block.values[2 * pair + 1][row] = static_cast<float>((both >> 4) - 8);
@@ -44,9 +44,9 @@ void UnpackInt4(const std::byte* bytes, Block& block) {
 
 // sums[row] += the block's part of the dot products with x, of which n_k values exist.
 template <bool kScaled>
-void AddBlock(const Block& block, const float* x, int n_k, float* sums) {
+void AddBlock(const Block& block, const float* x, int64_t n_k, float* sums) {
   Lanes part;
-  for (int k = 0; k < n_k; ++k) part.AddProduct(x[k], block.values[k]);
+  for (int64_t k = 0; k < n_k; ++k) part.AddProduct(x[k], block.values[k]);
   if (kScaled) part.Multiply(block.scales);
   part.AddTo(sums);
 }
@@ -56,7 +56,7 @@ void MultiplyTile(const PackedWeight& w, int64_t tile_idx, const float* x, int64
                   float* y) {
   const int64_t n_columns = w.n_columns();
   const int64_t first_row = tile_idx * kTileRows;
-  const int64_t n_rows = std::min<int64_t>(kTileRows, w.n_rows() - first_row);
+  const int64_t n_rows = std::min(kTileRows, w.n_rows() - first_row);
   float sums[kChunkTokens][kTileRows];
   Block block;
   for (int64_t first = 0; first < n_tokens; first += kChunkTokens) {
@@ -66,7 +66,7 @@ void MultiplyTile(const PackedWeight& w, int64_t tile_idx, const float* x, int64
     for (int64_t k = 0; k < n_columns; k += kBlockK, bytes += w.block_bytes()) {
       if constexpr (kFormat == WeightFormat::kBf16) UnpackBf16(bytes, block);
       if constexpr (kFormat == WeightFormat::kInt4) UnpackInt4(bytes, block);
-      const int n_k = static_cast<int>(std::min<int64_t>(kBlockK, n_columns - k));
+      const int64_t n_k = std::min(kBlockK, n_columns - k);
       for (int64_t t = 0; t < n_chunk; ++t) {
         AddBlock<kFormat == WeightFormat::kInt4>(block, x + (first + t) * n_columns + k, n_k,
                                                  sums[t]);

@@ -13,7 +13,7 @@ void RmsNorm(const float* x, const float* weight, int64_t n_rows, int64_t width,
     float lanes[kLanes] = {};
     const int64_t whole = width / kLanes * kLanes;
     for (int64_t i = 0; i < whole; i += kLanes) {
-      for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += x[i + lane] * x[i + lane];
+      for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += x[i + lane] * x[i + lane];
     }
     for (int64_t i = whole; i < width; ++i) lanes[i - whole] += x[i] * x[i];
     const float mean = AddLanes(lanes) / static_cast<float>(width);
