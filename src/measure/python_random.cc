@@ -8,7 +8,7 @@
 namespace nibble::measure {
 
 PythonRandom::PythonRandom(uint64_t seed) {
-  constexpr uint32_t n = kStateWords;
+  const uint32_t n = kStateWords;
   state_[0] = 19650218u;
   for (uint32_t i = 1; i < n; ++i) {
     state_[i] = 1812433253u * (state_[i - 1] ^ (state_[i - 1] >> 30)) + i;
@@ -36,11 +36,11 @@ PythonRandom::PythonRandom(uint64_t seed) {
 }
 
 void PythonRandom::Regenerate() {
-  constexpr int n = kStateWords;
   constexpr int kDistance = 397;
-  for (int i = 0; i < n; ++i) {
-    const uint32_t y = (state_[i] & 0x80000000u) | (state_[(i + 1) % n] & 0x7fffffffu);
-    state_[i] = state_[(i + kDistance) % n] ^ (y >> 1) ^ ((y & 1u) != 0 ? 0x9908b0dfu : 0u);
+  for (int i = 0; i < kStateWords; ++i) {
+    const uint32_t y = (state_[i] & 0x80000000u) | (state_[(i + 1) % kStateWords] & 0x7fffffffu);
+    state_[i] =
+        state_[(i + kDistance) % kStateWords] ^ (y >> 1) ^ ((y & 1u) != 0 ? 0x9908b0dfu : 0u);
   }
   next_ = 0;
 }

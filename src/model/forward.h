@@ -31,7 +31,7 @@ class Forward {
   // order, valid until the next step.
   std::span<const float> Step(std::span<const StepSequence> sequences);
 
-  // For tests: run every row through the KV-shared layers.
+  // false: every row runs through the KV-shared layers, as a test compares.
   void set_skip_unwanted_rows(bool skip) { skip_unwanted_rows_ = skip; }
 
  private:

@@ -202,6 +202,7 @@ class Binder {
   Status ExpectDType(const Tensor& tensor, const std::vector<DType>& dtypes) const {
     if (std::ranges::find(dtypes, tensor.info.dtype) != dtypes.end()) return {};
     std::vector<std::string_view> names;
+    names.reserve(dtypes.size());
     for (const DType dtype : dtypes) names.push_back(Name(dtype));
     return Fail("{}: {}: expected {}, found {} [{}]", path_, tensor.info.name,
                 fmt::join(names, " or "), Name(tensor.info.dtype),
