@@ -41,10 +41,6 @@ class Planner {
       : source_(source), config_(config), options_(options) {}
 
   Result<Plan> Make() {
-    if (config_.n_experts > 0) {
-      return Fail("{}: a mixture-of-experts model ({} experts); these are not packed yet",
-                  source_.path().string(), config_.n_experts);
-    }
     for (gemma::TensorSpec& spec : gemma::ExpectedTensors(config_)) {
       expected_.emplace(spec.name, std::move(spec));
     }
@@ -115,11 +111,42 @@ class Planner {
                   Name(tensor.info.dtype));
     }
     if (spec.shape.back() % kGridGroup != 0) return AddUnpackable(tensor, part, spec, output);
-    plan_.tensors.push_back({&tensor, Action::kPack, part, WithoutWeight(output)});
+    if (spec.role == Role::kExpertBank) {
+      AddExperts(tensor, part, output);
+      return {};
+    }
+    AddPacked(tensor, part, WithoutWeight(output), 0, spec.shape[0]);
     if (spec.role == Role::kTokenEmbedding && config_.tie_word_embeddings) {
-      plan_.tensors.push_back({&tensor, Action::kPack, part, WithoutWeight(kHead)});
+      AddPacked(tensor, part, WithoutWeight(kHead), 0, spec.shape[0]);
     }
     return {};
+  }
+
+  void AddPacked(const Tensor& tensor, gemma::Part part, std::string module, int64_t row_begin,
+                 int64_t n_rows) {
+    plan_.tensors.push_back({.source = &tensor,
+                             .action = Action::kPack,
+                             .part = part,
+                             .output = std::move(module),
+                             .row_begin = row_begin,
+                             .n_rows = n_rows});
+  }
+
+  // A bank [E, rows, K] becomes linears per expert, as loaders name them: ".experts.gate_up_proj"
+  // holds the gate's rows and then the up projection's.
+  void AddExperts(const Tensor& tensor, gemma::Part part, std::string_view bank) {
+    const size_t dot = bank.rfind('.');
+    const std::string_view experts = bank.substr(0, dot);
+    std::vector<std::string_view> projections = {"gate_proj", "up_proj"};
+    if (bank.substr(dot + 1) == "down_proj") projections = {"down_proj"};
+    const int64_t n_rows = tensor.info.shape[1] / std::ssize(projections);
+    int64_t row = 0;
+    for (int64_t expert = 0; expert < tensor.info.shape[0]; ++expert) {
+      for (const std::string_view projection : projections) {
+        AddPacked(tensor, part, fmt::format("{}.{}.{}", experts, expert, projection), row, n_rows);
+        row += n_rows;
+      }
+    }
   }
 
   Status AddUnpackable(const Tensor& tensor, gemma::Part part, const gemma::TensorSpec& spec,
@@ -149,12 +176,12 @@ class Planner {
   bool IsPacked(Role role) const {
     switch (role) {
       case Role::kLinear:
+      case Role::kExpertBank:
         return true;
       case Role::kTokenEmbedding:
       case Role::kPleEmbedding:
       case Role::kLmHead:
         return options_.format == Format::kQ4W4A16Emb4;
-      case Role::kExpertBank:
       case Role::kPlain:
         return false;
     }
@@ -191,13 +218,17 @@ std::string_view Name(Action action) {
   CHECK(false);
 }
 
+uint64_t PlannedTensor::source_bytes() const {
+  if (action != Action::kPack) return source->info.size_bytes;
+  return static_cast<uint64_t>(n_rows * n_columns() * SizeBytes(source->info.dtype));
+}
+
 std::vector<TensorInfo> PlannedTensor::OutputTensors(DType scale_dtype) const {
   if (action == Action::kCopy) return {Info(output, source->info.dtype, source->info.shape)};
   if (action != Action::kPack) return {};
-  const int64_t n = source->info.shape[0];
-  const int64_t k = source->info.shape[1];
-  return {Info(output + ".weight_packed", DType::kI32, {n, k / 8}),
-          Info(output + ".weight_scale", scale_dtype, {n, k / kGridGroup}),
+  const int64_t k = n_columns();
+  return {Info(output + ".weight_packed", DType::kI32, {n_rows, k / 8}),
+          Info(output + ".weight_scale", scale_dtype, {n_rows, k / kGridGroup}),
           Info(output + ".weight_shape", DType::kI64, {2})};
 }
 

@@ -21,6 +21,11 @@ enum class Format {
 };
 std::string_view Name(Format format);
 
+// How a packed matrix is stored (formats/).
+enum class Encoding {
+  kInt4Group32,  // X.weight_packed, X.weight_scale, X.weight_shape
+};
+
 struct Options {
   Format format = Format::kQ4W4A16;
   DType scale_dtype = DType::kF16;  // or kBF16
@@ -45,6 +50,15 @@ struct PlannedTensor {
   Action action = Action::kCopy;
   gemma::Part part = gemma::Part::kBody;
   std::string output;  // kPack: the module (without ".weight"); kCopy: the tensor; dropped: ""
+  // kPack: rows [row_begin, row_begin + n_rows) of the source seen as [rows, K], all but the last
+  // dimension made one.
+  Encoding encoding = Encoding::kInt4Group32;
+  int64_t row_begin = 0;
+  int64_t n_rows = 0;
+
+  int64_t n_columns() const { return source->info.shape.back(); }  // K
+  // Of the rows that this entry stands for; the whole tensor unless kPack.
+  uint64_t source_bytes() const;
 
   // The tensors that the output file holds for this one, in order.
   std::vector<checkpoint::TensorInfo> OutputTensors(DType scale_dtype) const;
@@ -52,7 +66,8 @@ struct PlannedTensor {
 
 struct Plan {
   // In the source's order on disk. Every source tensor stands here once, except that emb4 packs a
-  // tied embed_tokens twice, the second time as lm_head.
+  // tied embed_tokens twice, the second time as lm_head, and that an expert bank becomes one entry
+  // per expert and projection.
   std::vector<PlannedTensor> tensors;
   // Linears of the text model that stay bf16 because their K is not a multiple of 32 (modules, as
   // the output names them).
@@ -61,8 +76,8 @@ struct Plan {
   std::vector<std::string> kept_towers;
 };
 
-// Errors: tensors missing, of unexpected shape or dtype, or unknown; mixture-of-experts models; a
-// tied model with another head; in emb4, a table whose row is not a multiple of 32.
+// Errors: tensors missing, of unexpected shape or dtype, or unknown; a tied model with another
+// head; in emb4, a table whose row is not a multiple of 32.
 Result<Plan> MakePlan(const checkpoint::Checkpoint& source, const gemma::Config& config,
                       const Options& options);
 

@@ -94,7 +94,7 @@ class Writer {
         report_(report),
         pool_(options.n_threads) {
     for (const PlannedTensor& tensor : plan.tensors) {
-      if (IsWritten(tensor)) total_bytes_ += tensor.source->info.size_bytes;
+      if (IsWritten(tensor)) total_bytes_ += tensor.source_bytes();
     }
   }
 
@@ -162,13 +162,14 @@ class Writer {
     const int64_t packed_row_bytes = matrix.n_columns / 2;
     const int64_t scales_row_bytes = matrix.groups_per_row() * SizeBytes(options_.scale_dtype);
     std::vector<std::byte> packed;
-    std::vector<std::byte> scales(static_cast<size_t>(matrix.n_rows * scales_row_bytes));
-    for (int64_t row = 0; row < matrix.n_rows; row += slice_rows) {
-      const int64_t row_end = std::min(row + slice_rows, matrix.n_rows);
+    std::vector<std::byte> scales(static_cast<size_t>(tensor.n_rows * scales_row_bytes));
+    const int64_t end = tensor.row_begin + tensor.n_rows;
+    for (int64_t row = tensor.row_begin; row < end; row += slice_rows) {
+      const int64_t row_end = std::min(row + slice_rows, end);
       packed.resize(static_cast<size_t>((row_end - row) * packed_row_bytes));
-      const auto slice_scales =
-          std::span(scales).subspan(static_cast<size_t>(row * scales_row_bytes),
-                                    static_cast<size_t>((row_end - row) * scales_row_bytes));
+      const auto slice_scales = std::span(scales).subspan(
+          static_cast<size_t>((row - tensor.row_begin) * scales_row_bytes),
+          static_cast<size_t>((row_end - row) * scales_row_bytes));
       const PackedRows rows = PackRows(matrix, row, row_end, options_.scale_dtype,
                                        options_.allow_off_grid, packed, slice_scales, pool_);
       if (rows.first_fault.has_value()) return Refuse(tensor, matrix, *rows.first_fault);
@@ -177,7 +178,7 @@ class Writer {
       Advance(static_cast<uint64_t>((row_end - row) * row_bytes));
     }
     report_->totals.Merge(*counts);
-    const std::array<int64_t, 2> shape = {matrix.n_rows, matrix.n_columns};
+    const std::array<int64_t, 2> shape = {tensor.n_rows, tensor.n_columns()};
     NIBBLE_RETURN_IF_ERROR(file->Append(scales));
     return file->Append(std::as_bytes(std::span(shape)));
   }
@@ -218,7 +219,8 @@ RepackReport BeginReport(const Plan& plan, const Options& options, const std::st
                        .part = tensor.part,
                        .output = tensor.output,
                        .shape = tensor.source->info.shape,
-                       .source_bytes = tensor.source->info.size_bytes,
+                       .row_begin = tensor.row_begin,
+                       .source_bytes = tensor.source_bytes(),
                        .counts = {}};
     for (const auto& info : tensor.OutputTensors(options.scale_dtype)) {
       entry.output_bytes += info.size_bytes;

@@ -24,8 +24,9 @@ struct TensorReport {
   std::string source;
   Action action = Action::kCopy;
   gemma::Part part = gemma::Part::kBody;
-  std::string output;  // as PlannedTensor::output
-  std::vector<int64_t> shape;
+  std::string output;          // as PlannedTensor::output
+  std::vector<int64_t> shape;  // of the source
+  int64_t row_begin = 0;       // as in PlannedTensor
   uint64_t source_bytes = 0;
   uint64_t output_bytes = 0;
   GridCounts counts;  // kPack

@@ -9,7 +9,8 @@ namespace nibble::repack {
 uint64_t RepackReport::source_bytes() const {
   uint64_t n_bytes = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const bool is_second_packing = i > 0 && tensors[i].source == tensors[i - 1].source;
+    const bool is_second_packing = i > 0 && tensors[i].source == tensors[i - 1].source &&
+                                   tensors[i].row_begin == tensors[i - 1].row_begin;
     if (!is_second_packing) n_bytes += tensors[i].source_bytes;
   }
   return n_bytes;

@@ -12,9 +12,11 @@ checkpoint::Tensor Matrix(int64_t n, int64_t k) {
   return tensor;
 }
 
-TEST(Plan, APackedModuleIsThreeTensors) {
-  const checkpoint::Tensor source = Matrix(6, 64);
-  const PlannedTensor planned{&source, Action::kPack, gemma::Part::kBody, "model.x"};
+TEST(Plan, APackedModuleIsThreeTensorsOfItsRows) {
+  const checkpoint::Tensor source = Matrix(10, 64);
+  const PlannedTensor planned{
+      .source = &source, .action = Action::kPack, .output = "model.x", .row_begin = 4, .n_rows = 6};
+  EXPECT_EQ(planned.source_bytes(), 6u * 64 * 2);
   const auto tensors = planned.OutputTensors(DType::kF16);
   ASSERT_EQ(tensors.size(), 3u);
   EXPECT_EQ(tensors[0].name, "model.x.weight_packed");
