@@ -8,15 +8,39 @@
 #include "base/check.h"
 
 namespace nibble {
+namespace {
 
-std::string Sha256Hex(std::span<const std::byte> bytes) {
+EVP_MD_CTX* Context(void* context) {
+  CHECK(context != nullptr);
+  return static_cast<EVP_MD_CTX*>(context);
+}
+
+}  // namespace
+
+void Sha256::Deleter::operator()(void* context) const { EVP_MD_CTX_free(Context(context)); }
+
+Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
+  CHECK(EVP_DigestInit_ex(Context(context_.get()), EVP_sha256(), nullptr) == 1);
+}
+
+void Sha256::Update(std::span<const std::byte> bytes) {
+  CHECK(EVP_DigestUpdate(Context(context_.get()), bytes.data(), bytes.size()) == 1);
+}
+
+std::string Sha256::Hex() {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned int size_bytes = 0;
-  CHECK(EVP_Digest(bytes.data(), bytes.size(), digest.data(), &size_bytes, EVP_sha256(), nullptr) ==
-        1);
+  CHECK(EVP_DigestFinal_ex(Context(context_.get()), digest.data(), &size_bytes) == 1);
+  context_.reset();
   std::string hex;
   for (unsigned int i = 0; i < size_bytes; ++i) hex += fmt::format("{:02x}", digest[i]);
   return hex;
+}
+
+std::string Sha256Hex(std::span<const std::byte> bytes) {
+  Sha256 digest;
+  digest.Update(bytes);
+  return digest.Hex();
 }
 
 }  // namespace nibble

@@ -1,11 +1,29 @@
-// SHA-256 as lower-case hex (OpenSSL), for manifests and reports.
+// SHA-256 as lower-case hex (OpenSSL, which uses the processor's own instructions), for manifests,
+// checksum files and reports. Tested by files_test.cc.
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 
 namespace nibble {
+
+// The digest of bytes that come in pieces.
+class Sha256 {
+ public:
+  Sha256();
+
+  void Update(std::span<const std::byte> bytes);
+  // Of all bytes so far; ends the digest, which may then not be used any more.
+  std::string Hex();
+
+ private:
+  struct Deleter {
+    void operator()(void* context) const;
+  };
+  std::unique_ptr<void, Deleter> context_;  // EVP_MD_CTX
+};
 
 std::string Sha256Hex(std::span<const std::byte> bytes);
 

@@ -160,6 +160,7 @@ Result<int> Generate(const GenerateFlags& flags) {
   } else {
     fmt::print("\n");
   }
+  std::fflush(stdout);  // where both go to one place, the answer comes first
   PrintStatus(prompt_ids.size(), answer, weights.BytesPerToken());
   return kDone;
 }

@@ -140,6 +140,11 @@ TEST(Sha256Test, KnownAnswers) {
             "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
   EXPECT_EQ(Sha256Hex(Bytes(std::string(1'000'000, 'a'))),
             "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+  Sha256 in_pieces;
+  in_pieces.Update(Bytes("a"));
+  in_pieces.Update({});
+  in_pieces.Update(Bytes("bc"));
+  EXPECT_EQ(in_pieces.Hex(), Sha256Hex(Bytes("abc")));
   EXPECT_EQ(Sha256Hex({}), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
 }
 
