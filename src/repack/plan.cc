@@ -111,6 +111,10 @@ class Planner {
                   Name(tensor.info.dtype));
     }
     if (spec.shape.back() % kGridGroup != 0) return AddUnpackable(tensor, part, spec, output);
+    if (options_.format == Format::kGguf) {
+      AddPacked(tensor, part, output, 0, tensor.info.n_elements() / spec.shape.back());
+      return {};
+    }
     if (spec.role == Role::kExpertBank) {
       AddExperts(tensor, part, output);
       return {};
@@ -151,12 +155,12 @@ class Planner {
 
   Status AddUnpackable(const Tensor& tensor, gemma::Part part, const gemma::TensorSpec& spec,
                        const std::string& output) {
-    if (spec.role != Role::kLinear) {
+    if (spec.role != Role::kLinear && options_.format != Format::kGguf) {
       return Fail("{}: tensor {}: rows of {} values do not divide into groups of {}", tensor.shard,
                   tensor.info.name, spec.shape.back(), kGridGroup);
     }
     plan_.tensors.push_back({&tensor, Action::kCopy, part, output});
-    plan_.unpacked_linears.push_back(WithoutWeight(output));
+    plan_.unpacked_linears.push_back(output.substr(0, output.rfind(kWeight)));
     return {};
   }
 
@@ -181,7 +185,7 @@ class Planner {
       case Role::kTokenEmbedding:
       case Role::kPleEmbedding:
       case Role::kLmHead:
-        return options_.format == Format::kQ4W4A16Emb4;
+        return options_.format != Format::kQ4W4A16;
       case Role::kPlain:
         return false;
     }
@@ -199,7 +203,15 @@ class Planner {
 }  // namespace
 
 std::string_view Name(Format format) {
-  return format == Format::kQ4W4A16 ? "q4w4a16" : "q4w4a16emb4";
+  switch (format) {
+    case Format::kQ4W4A16:
+      return "q4w4a16";
+    case Format::kQ4W4A16Emb4:
+      return "q4w4a16emb4";
+    case Format::kGguf:
+      return "gguf";
+  }
+  CHECK(false);
 }
 
 std::string_view Name(Action action) {

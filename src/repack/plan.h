@@ -18,6 +18,7 @@ namespace nibble::repack {
 enum class Format {
   kQ4W4A16,      // every linear in int4, tables bf16
   kQ4W4A16Emb4,  // both tables and an untied head as well
+  kGguf,         // one file for llama.cpp (gguf_export.h): as emb4, banks and a tied table whole
 };
 std::string_view Name(Format format);
 
@@ -67,10 +68,10 @@ struct PlannedTensor {
 struct Plan {
   // In the source's order on disk. Every source tensor stands here once, except that emb4 packs a
   // tied embed_tokens twice, the second time as lm_head, and that an expert bank becomes one entry
-  // per expert and projection.
+  // per expert and projection; in gguf both stand once.
   std::vector<PlannedTensor> tensors;
-  // Linears of the text model that stay bf16 because their K is not a multiple of 32 (modules, as
-  // the output names them).
+  // Linears of the text model (in gguf, all matrices) that stay bf16 because their K is not a
+  // multiple of 32 (modules, as the output names them).
   std::vector<std::string> unpacked_linears;
   // Towers in the output, as "vision_tower": the component after "model.".
   std::vector<std::string> kept_towers;
