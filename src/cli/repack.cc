@@ -43,7 +43,7 @@ void PrintParts(const repack::RepackReport& report) {
 }
 
 void PrintGrid(const repack::RepackReport& report) {
-  const repack::GridCounts& totals = report.totals;
+  const repack::GridCounts& totals = report.totals.grid;
   fmt::print(
       "\n{} groups of 32: {} exact, {} with the nearest {} scale, {} all zero, {} negative\n",
       totals.n_groups, totals.n_exact_groups, totals.n_nearest_groups,

@@ -19,7 +19,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
 #include "repack/output_config.h"
-#include "repack/pack_rows.h"
+#include "repack/pack_slice.h"
 
 namespace nibble::repack {
 namespace {
@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 
 // Source bytes between two writes: large enough to keep every core busy, small enough to keep
 // memory flat.
-constexpr int64_t kSliceBytes = int64_t{32} << 20;
+constexpr uint64_t kSliceBytes = uint64_t{32} << 20;
 
 constexpr std::array kTextFiles = {"tokenizer.json", "tokenizer_config.json",
                                    "special_tokens_map.json", "chat_template.jinja",
@@ -146,7 +146,7 @@ class Writer {
 
   Status Copy(const PlannedTensor& tensor, checkpoint::SafetensorsWriter* file) {
     for (auto left = tensor.source->bytes; !left.empty();) {
-      const auto slice = left.first(std::min(left.size(), static_cast<size_t>(kSliceBytes)));
+      const auto slice = left.first(std::min(left.size(), size_t{kSliceBytes}));
       NIBBLE_RETURN_IF_ERROR(file->Append(slice));
       Advance(slice.size());
       left = left.subspan(slice.size());
@@ -154,44 +154,30 @@ class Writer {
     return {};
   }
 
-  Status Pack(const PlannedTensor& tensor, GridCounts* counts,
+  Status Pack(const PlannedTensor& tensor, PackCounts* counts,
               checkpoint::SafetensorsWriter* file) {
-    const Matrix matrix = AsMatrix(*tensor.source);
-    const int64_t row_bytes = matrix.n_columns * SizeBytes(DType::kBF16);
-    const int64_t slice_rows = std::max<int64_t>(1, kSliceBytes / row_bytes);
-    const int64_t packed_row_bytes = matrix.n_columns / 2;
-    const int64_t scales_row_bytes = matrix.groups_per_row() * SizeBytes(options_.scale_dtype);
-    std::vector<std::byte> packed;
-    std::vector<std::byte> scales(static_cast<size_t>(tensor.n_rows * scales_row_bytes));
-    const int64_t end = tensor.row_begin + tensor.n_rows;
-    for (int64_t row = tensor.row_begin; row < end; row += slice_rows) {
-      const int64_t row_end = std::min(row + slice_rows, end);
-      packed.resize(static_cast<size_t>((row_end - row) * packed_row_bytes));
-      const auto slice_scales = std::span(scales).subspan(
-          static_cast<size_t>((row - tensor.row_begin) * scales_row_bytes),
-          static_cast<size_t>((row_end - row) * scales_row_bytes));
-      const PackedRows rows = PackRows(matrix, row, row_end, options_.scale_dtype,
-                                       options_.allow_off_grid, packed, slice_scales, pool_);
-      if (rows.first_fault.has_value()) return Refuse(tensor, matrix, *rows.first_fault);
-      counts->Merge(rows.counts);
-      NIBBLE_RETURN_IF_ERROR(file->Append(packed));
-      Advance(static_cast<uint64_t>((row_end - row) * row_bytes));
+    const auto outputs = tensor.OutputTensors(options_.scale_dtype);
+    const auto n_rows = static_cast<uint64_t>(tensor.n_rows);
+    const uint64_t row_bytes = tensor.source_bytes() / n_rows;
+    const uint64_t codes_row_bytes = outputs[0].size_bytes / n_rows;
+    const uint64_t scales_row_bytes = outputs[1].size_bytes / n_rows;
+    const uint64_t slice_rows = std::max<uint64_t>(1, kSliceBytes / row_bytes);
+    std::vector<std::byte> codes;
+    std::vector<std::byte> scales(outputs[1].size_bytes);
+    for (uint64_t row = 0; row < n_rows; row += slice_rows) {
+      const uint64_t row_end = std::min(row + slice_rows, n_rows);
+      codes.resize((row_end - row) * codes_row_bytes);
+      const auto slice_scales =
+          std::span(scales).subspan(row * scales_row_bytes, (row_end - row) * scales_row_bytes);
+      NIBBLE_RETURN_IF_ERROR(PackSlice(tensor, static_cast<int64_t>(row),
+                                       static_cast<int64_t>(row_end), options_, codes, slice_scales,
+                                       pool_, counts));
+      NIBBLE_RETURN_IF_ERROR(file->Append(codes));
+      Advance((row_end - row) * row_bytes);
     }
     report_->totals.Merge(*counts);
-    const std::array<int64_t, 2> shape = {tensor.n_rows, tensor.n_columns()};
     NIBBLE_RETURN_IF_ERROR(file->Append(scales));
-    return file->Append(std::as_bytes(std::span(shape)));
-  }
-
-  Status Refuse(const PlannedTensor& tensor, const Matrix& matrix, const Fault& fault) const {
-    std::string advice;
-    if (fault.outcome == Outcome::kOffGrid) {
-      advice = tensor.output.find("embed_tokens") == std::string::npos
-                   ? "; --allow-offgrid rounds such groups and counts them"
-                   : "; --format q4w4a16 leaves the tables in bf16, --allow-offgrid rounds them";
-    }
-    return Fail("{}: {}{}", tensor.source->shard, Describe(matrix, fault, options_.scale_dtype),
-                advice);
+    return file->Append(PackTail(tensor));
   }
 
   void Advance(uint64_t n_bytes) {

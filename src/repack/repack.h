@@ -15,7 +15,7 @@
 #include "base/json.h"
 #include "base/progress.h"
 #include "base/result.h"
-#include "repack/grid_counts.h"
+#include "repack/pack_slice.h"
 #include "repack/plan.h"
 
 namespace nibble::repack {
@@ -29,7 +29,7 @@ struct TensorReport {
   int64_t row_begin = 0;       // as in PlannedTensor
   uint64_t source_bytes = 0;
   uint64_t output_bytes = 0;
-  GridCounts counts;  // kPack
+  PackCounts counts;  // kPack
 };
 
 struct RepackReport {
@@ -39,7 +39,7 @@ struct RepackReport {
   std::vector<std::string> shards;        // file names
   std::vector<std::string> copied_files;  // tokenizer, chat template, ...
   std::string source_config_sha256;
-  GridCounts totals;  // a table that is packed twice counts twice
+  PackCounts totals;  // a table that is packed twice counts twice
 
   uint64_t source_bytes() const;  // of the tensors, each once
   uint64_t output_bytes() const;

@@ -36,7 +36,8 @@ Json RepackReport::ToJson() const {
                   {"source_bytes", tensor.source_bytes},
                   {"output_bytes", tensor.output_bytes}};
     if (!tensor.output.empty()) entry["output"] = tensor.output;
-    if (tensor.action == Action::kPack && !options.dry_run) entry["grid"] = tensor.counts.ToJson();
+    if (tensor.action == Action::kPack && !options.dry_run)
+      entry["grid"] = tensor.counts.grid.ToJson();
     entries.push_back(std::move(entry));
   }
   Json json = {{"format", Name(options.format)},
@@ -56,7 +57,7 @@ Json RepackReport::ToJson() const {
                  {"kv_of_shared_layers", CountOf(Action::kDropLeftover)},
                  {"duplicate_heads", CountOf(Action::kDropDuplicateHead)}}},
                {"tensors", entries}};
-  if (!options.dry_run) json["totals"] = totals.ToJson();
+  if (!options.dry_run) json["totals"] = totals.grid.ToJson();
   return json;
 }
 
