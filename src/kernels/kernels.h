@@ -4,8 +4,11 @@
 // with. All data is float32 unless said otherwise; no op allocates, and none splits work over
 // threads: ops take ranges, and callers split them. Ops never read or write a token's values while
 // computing another token's, and the order of every sum is written down here, so a result does not
-// depend on batch, threads or instruction set. Products and sums round one by one (no fused
-// multiply-add).
+// depend on batch, threads or instruction set. "fma" is a fused multiply-add, rounded once, where
+// it is written so; everywhere else products and sums round one by one.
+//
+// This header holds plain data only, no inline function: files compiled for newer CPUs include it,
+// and what they emit must not be picked by the linker for older ones.
 //
 // Each op is EXACT (a defined sequence of IEEE operations without a sum: equal to memcmp) or
 // BOUNDED (float sums or exponentials: the bound against real arithmetic stands beside it;
@@ -17,13 +20,42 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include "base/dtype.h"
-#include "base/result.h"
-#include "kernels/packed_weight.h"
 
 namespace nibble::kernels {
+
+inline constexpr int64_t kTileRows = 16;
+inline constexpr int64_t kBlockK = 32;
+inline constexpr int64_t kBf16BlockBytes = kBlockK * kTileRows * 2;
+inline constexpr int64_t kInt4BlockBytes = kBlockK * kTileRows / 2;
+
+enum class WeightFormat : uint8_t { kBf16, kInt4 };
+
+// A weight matrix [N, K] in the order in which matmul reads it (see PackedWeight, which owns it).
+//
+// Rows are cut into tiles of 16 and K into blocks of 32, because lanes are output rows. Missing
+// rows of the last tile and missing k of the last block are zero. A tile holds its blocks in order:
+//   bf16 block (1024 bytes): uint16 [32 k][16 rows]
+//   int4 block (256 bytes):  uint32 [4 runs of 8 k][16 rows]; byte b of a row's word holds code + 8
+//                            of its run's k = b in the low nibble and of k = b + 4 in the high one,
+//                            so that one mask gives four consecutive k, as integer dot products
+//                            take them
+// and, for int4, the scales of all blocks after the last one, [n_blocks][16 rows], as the file has
+// them: kernels widen them as they go, so that a weight costs 4.5 bits with 16-bit scales.
+// An int4 weight's value is code * scale in float32, which is exact for bf16 and fp16 scales (4
+// and 11 significant bits fit into 24), and is not rounded to bf16 as bf16 readers do.
+struct WeightView {
+  WeightFormat format = WeightFormat::kBf16;
+  DType scale_dtype = DType::kF16;   // int4: BF16, F16 or F32
+  int64_t n_rows = 0;                // N
+  int64_t n_columns = 0;             // K
+  int64_t n_tiles = 0;               // ceil(N / 16)
+  int64_t n_blocks = 0;              // ceil(K / 32)
+  int64_t tile_bytes = 0;            // a multiple of 64
+  int64_t scales_offset = 0;         // of a tile's scales, in the tile
+  const std::byte* tiles = nullptr;  // 64-byte aligned
+};
 
 // Positions of one KV page; page i of a sequence holds positions [16 i, 16 i + 16).
 inline constexpr int64_t kPageTokens = 16;
@@ -45,17 +77,43 @@ struct AttentionCall {
   float* out = nullptr;     // [n_queries, C]
 };
 
+// Below it 127 / max |x| would overflow.
+inline constexpr float kLeastPeak = 0x1p-100f;
+
+// Activations rounded to int8, in the caller's memory. K is padded with zeros to n_blocks =
+// ceil(K / 32) blocks.
+struct Int8Rows {
+  int8_t* values = nullptr;    // [T, n_blocks * 32], -127 .. 127
+  float* scales = nullptr;     // [T, n_blocks]
+  int32_t* offsets = nullptr;  // [T, n_blocks]: -8 * sum of the block's values, what a product with
+                               // code + 8 is off by
+};
+
 struct KernelTable {
-  std::string_view name;
+  const char* name;
 
   // y[t, n] = sum over k of x[t, k] w[n, k] for all tokens and the rows n of tiles [tile_begin,
-  // tile_end). x: [n_tokens, K], y: [n_tokens, N], row-major. K runs in blocks of 32: a block's
-  // products x * w (int4: x * code) are summed in order from zero, an int4 block's sum is then
-  // multiplied by its scale, and block sums are added in order from zero.
-  // BOUNDED: |error| <= g(34 + ceil(K / 32)) * sum over k of |x w|: one rounding of the product, at
-  // most 32 in the block, one of the scale, one per block.
-  void (*matmul)(const PackedWeight& w, int64_t tile_begin, int64_t tile_end, const float* x,
+  // tile_end). x: [n_tokens, K], y: [n_tokens, N], row-major. K runs in blocks of 32: within a
+  // block, sum = fma(x, w, sum) in order from zero, w being the value (bf16) or the code (int4);
+  // blocks follow in order from zero: total + sum (bf16), fma(sum, scale, total) (int4).
+  // BOUNDED: |error| <= g(33 + ceil(K / 32)) * sum over k of |x w|: at most 32 roundings in the
+  // block and one per block.
+  void (*matmul)(const WeightView& w, int64_t tile_begin, int64_t tile_end, const float* x,
                  int64_t n_tokens, float* y);
+
+  // Rounds rows of activations to int8, 32 values a scale: scale = max |x| / 127, value = x * (127
+  // / max |x|) to the nearest integer, ties to even; a maximum below kLeastPeak counts as 0 and
+  // gives zeros and scale 0; NaN gives -127. x: [n_rows, K]; see Int8Rows for what is written,
+  // padding included. EXACT.
+  void (*quantize)(const float* x, int64_t n_rows, int64_t n_columns, const Int8Rows& rows);
+
+  // As matmul, with int8 activations and an int4 weight. A block's sum of code * value is exact in
+  // int32; blocks follow in order from zero: total = fma(float(sum) * x_scale, w_scale, total).
+  // BOUNDED against real arithmetic on the rounded activations: |error| <= g(2 + ceil(K / 32)) *
+  // sum over blocks of |sum * x_scale * w_scale| (float(sum) is exact: |sum| <= 32 * 8 * 127 <
+  // 2^24).
+  void (*matmul_int8)(const WeightView& w, int64_t tile_begin, int64_t tile_end, const Int8Rows& x,
+                      int64_t n_tokens, float* y);
 
   // y = x * (1 / sqrt(mean(x^2) + eps)) * weight for each of n_rows rows of `width`; weight may be
   // null (no multiplication). mean: lane sum of squares / width. y may be x.
@@ -101,10 +159,5 @@ struct KernelTable {
   void (*gather_int4)(const std::byte* packed, const std::byte* scales, DType scale_dtype,
                       int64_t n, float scale, float* y);
 };
-
-// The table to use in this process: the best that this machine runs, or the one that `forced` names
-// (the value of NIBBLE_KERNELS; null or "": no wish). A name that does not exist is an error that
-// lists those that do.
-Result<const KernelTable*> ChooseKernels(const char* forced);
 
 }  // namespace nibble::kernels

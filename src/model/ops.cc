@@ -19,8 +19,9 @@ void Ops::Split(int64_t n, int64_t work, const std::function<void(int64_t, int64
 
 void Ops::Linear(const kernels::PackedWeight& w, const float* x, int64_t n_tokens, float* y) const {
   if (n_tokens == 0) return;
-  Split(w.n_tiles(), n_tokens * w.n_rows() * w.n_columns(),
-        [&](int64_t begin, int64_t end) { kernels.matmul(w, begin, end, x, n_tokens, y); });
+  const kernels::WeightView& view = w.view();
+  Split(view.n_tiles, n_tokens * view.n_rows * view.n_columns,
+        [&](int64_t begin, int64_t end) { kernels.matmul(view, begin, end, x, n_tokens, y); });
 }
 
 void Add(const float* b, int64_t n, float* a) {

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/kernels.h"
+#include "kernels/choose_kernels.h"
 
 namespace nibble::kernels {
 namespace {

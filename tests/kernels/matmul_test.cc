@@ -1,5 +1,5 @@
-// Scalar matmul against double arithmetic within the bound of kernels.h, and its independence of
-// batch and split.
+// Scalar matmul against double arithmetic within the bounds of kernels.h, its independence of batch
+// and split, and every other instruction set against scalar, byte by byte.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,14 +8,15 @@
 #include <vector>
 
 #include "base/float16.h"
-#include "kernels/kernels.h"
+#include "kernels/choose_kernels.h"
+#include "kernels/packed_weight.h"
 
 namespace nibble::kernels {
 namespace {
 
 constexpr double kU = 0x1p-24;
 
-const KernelTable& Kernels() { return **ChooseKernels(nullptr); }
+const KernelTable& Scalar() { return **ChooseKernels("scalar"); }
 
 std::vector<float> RandomFloats(size_t n, int seed) {
   std::mt19937 random(seed);
@@ -60,18 +61,46 @@ Weight RandomInt4(int64_t n, int64_t k, int seed) {
   return weight;
 }
 
-std::vector<float> Multiply(const PackedWeight& w, const float* x, int64_t n_tokens) {
-  std::vector<float> y(n_tokens * w.n_rows());
-  Kernels().matmul(w, 0, w.n_tiles(), x, n_tokens, y.data());
+std::vector<float> Multiply(const PackedWeight& w, const float* x, int64_t n_tokens,
+                            const KernelTable& kernels = Scalar()) {
+  std::vector<float> y(n_tokens * w.view().n_rows);
+  kernels.matmul(w.view(), 0, w.view().n_tiles, x, n_tokens, y.data());
+  return y;
+}
+
+// Rows of activations rounded to int8.
+struct Rounded {
+  Rounded(const std::vector<float>& x, int64_t n_columns, const KernelTable& kernels = Scalar())
+      : n_tokens(std::ssize(x) / n_columns),
+        n_blocks((n_columns + kBlockK - 1) / kBlockK),
+        values(n_tokens * n_blocks * kBlockK, 99),
+        scales(n_tokens * n_blocks),
+        offsets(n_tokens * n_blocks) {
+    kernels.quantize(x.data(), n_tokens, n_columns, rows());
+  }
+
+  Int8Rows rows() { return {values.data(), scales.data(), offsets.data()}; }
+
+  int64_t n_tokens;
+  int64_t n_blocks;
+  std::vector<int8_t> values;
+  std::vector<float> scales;
+  std::vector<int32_t> offsets;
+};
+
+std::vector<float> MultiplyInt8(const PackedWeight& w, Rounded& x,
+                                const KernelTable& kernels = Scalar()) {
+  std::vector<float> y(x.n_tokens * w.view().n_rows);
+  kernels.matmul_int8(w.view(), 0, w.view().n_tiles, x.rows(), x.n_tokens, y.data());
   return y;
 }
 
 void ExpectWithinBound(const Weight& weight, int64_t n_tokens) {
-  const int64_t n = weight.packed.n_rows();
-  const int64_t k = weight.packed.n_columns();
+  const int64_t n = weight.packed.view().n_rows;
+  const int64_t k = weight.packed.view().n_columns;
   const std::vector<float> x = RandomFloats(n_tokens * k, 7);
   const std::vector<float> y = Multiply(weight.packed, x.data(), n_tokens);
-  const double roundings = 34 + std::ceil(static_cast<double>(k) / 32);
+  const double roundings = 33 + std::ceil(static_cast<double>(k) / 32);
   const double factor = roundings * kU / (1 - roundings * kU);
   for (int64_t t = 0; t < n_tokens; ++t) {
     for (int64_t row = 0; row < n; ++row) {
@@ -113,7 +142,7 @@ TEST(Matmul, PicksOutEveryWeightExactly) {
 TEST(Matmul, GivesEachTokenWhatItGetsAlone) {
   constexpr int64_t kTokens = 300;
   for (const Weight& weight : {RandomBf16(33, 72, 5), RandomInt4(33, 96, 6)}) {
-    const int64_t k = weight.packed.n_columns();
+    const int64_t k = weight.packed.view().n_columns;
     const std::vector<float> x = RandomFloats(kTokens * k, 8);
     const std::vector<float> together = Multiply(weight.packed, x.data(), kTokens);
     for (int64_t t = 0; t < kTokens; ++t) {
@@ -128,11 +157,130 @@ TEST(Matmul, WritesOnlyTheRowsOfItsTiles) {
   const std::vector<float> x = RandomFloats(32, 10);
   const std::vector<float> whole = Multiply(weight.packed, x.data(), 1);
   std::vector<float> y(40, -1.0f);
-  Kernels().matmul(weight.packed, 1, 2, x.data(), 1, y.data());
+  Scalar().matmul(weight.packed.view(), 1, 2, x.data(), 1, y.data());
   for (int row = 0; row < 40; ++row) {
     EXPECT_EQ(y[row], row >= 16 && row < 32 ? whole[row] : -1.0f) << row;
   }
 }
+
+TEST(Quantize, RoundsBlocksToTheirPeak) {
+  std::vector<float> x = RandomFloats(3 * 72, 11);
+  for (int i = 32; i < 64; ++i) x[i] = 0;
+  x[64] = 0x1p-101f;
+  std::fill(x.begin() + 65, x.begin() + 72, 0.0f);
+  const Rounded rounded(x, 72);
+  for (int64_t i = 0; i < 9; ++i) {
+    const float* block = x.data() + i / 3 * 72 + i % 3 * 32;
+    const int n = i % 3 == 2 ? 8 : 32;
+    double peak = 0;
+    for (int k = 0; k < n; ++k) peak = std::max(peak, std::fabs(static_cast<double>(block[k])));
+    if (peak < kLeastPeak) peak = 0;
+    ASSERT_FLOAT_EQ(rounded.scales[i], static_cast<float>(peak / 127));
+    int sum = 0;
+    for (int k = 0; k < 32; ++k) {
+      const int value = rounded.values[i * 32 + k];
+      sum += value;
+      if (k >= n) ASSERT_EQ(value, 0);
+      // Half a step, and what two float roundings add.
+      if (k < n && peak > 0) ASSERT_LE(std::fabs(block[k] * 127 / peak - value), 0.50002);
+    }
+    ASSERT_EQ(rounded.offsets[i], -8 * sum);
+  }
+  EXPECT_EQ(rounded.scales[1], 0);
+  EXPECT_EQ(rounded.scales[2], 0);
+}
+
+TEST(Quantize, RoundsTiesToEvenAndKeepsPeaks) {
+  std::vector<float> x(32, 0.0f);
+  x[0] = -127;
+  x[1] = 0.5f;
+  x[2] = 1.5f;
+  x[3] = -2.5f;
+  x[4] = 127;
+  x[5] = NAN;
+  const Rounded rounded(x, 32);
+  EXPECT_EQ(std::vector<int8_t>(rounded.values.begin(), rounded.values.begin() + 6),
+            (std::vector<int8_t>{-127, 0, 2, -2, 127, -127}));
+}
+
+TEST(MatmulInt8, StaysWithinItsBound) {
+  for (const int64_t n : {1, 33}) {
+    for (const int64_t k : {32, 352}) {
+      const Weight weight = RandomInt4(n, k, 12);
+      Rounded x(RandomFloats(3 * k, 13), k);
+      const std::vector<float> y = MultiplyInt8(weight.packed, x);
+      const double roundings = 2 + static_cast<double>(k) / 32;
+      for (int64_t i = 0; i < 3 * n; ++i) {
+        double sum = 0;
+        double size = 0;
+        for (int64_t block = 0; block < k / 32; ++block) {
+          double part = 0;
+          for (int64_t j = block * 32; j < block * 32 + 32; ++j) {
+            part += x.values[i / n * k + j] * weight.values[i % n * k + j];
+          }
+          part *= x.scales[i / n * (k / 32) + block];
+          sum += part;
+          size += std::fabs(part);
+        }
+        ASSERT_LE(std::fabs(y[i] - sum), roundings * kU / (1 - roundings * kU) * size) << i;
+      }
+    }
+  }
+}
+
+// Every instruction set of this machine. Shapes with tails: rows, tokens and K that no tile, no
+// group of tiles and no group of tokens divides.
+class EveryTable : public ::testing::TestWithParam<const KernelTable*> {};
+
+void ExpectSameBytes(const std::vector<float>& a, const std::vector<float>& b, const char* what,
+                     const WeightView& w, int64_t n_tokens) {
+  ASSERT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0)
+      << what << " N " << w.n_rows << " K " << w.n_columns << " tokens " << n_tokens;
+}
+
+TEST_P(EveryTable, MultipliesAsScalarDoes) {
+  for (const int64_t n : {1, 16, 33, 129, 144, 171}) {
+    for (const int64_t k : {1, 40, 96, 352}) {
+      const Weight bf16 = RandomBf16(n, k, 14);
+      const Weight int4 = RandomInt4(n, (k + 31) / 32 * 32, 15);
+      for (const int64_t n_tokens : {1, 2, 3, 4, 7, 17, 131}) {
+        for (const Weight* weight : {&bf16, &int4}) {
+          const WeightView& w = weight->packed.view();
+          const std::vector<float> x = RandomFloats(n_tokens * w.n_columns, 16);
+          ExpectSameBytes(Multiply(weight->packed, x.data(), n_tokens),
+                          Multiply(weight->packed, x.data(), n_tokens, *GetParam()), "float", w,
+                          n_tokens);
+          if (weight == &bf16) continue;
+          Rounded rounded(x, w.n_columns);
+          ExpectSameBytes(MultiplyInt8(weight->packed, rounded),
+                          MultiplyInt8(weight->packed, rounded, *GetParam()), "int8", w, n_tokens);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(EveryTable, QuantizesAsScalarDoes) {
+  std::vector<float> x = RandomFloats(7 * 200, 17);
+  std::fill(x.begin() + 32, x.begin() + 64, 0.0f);
+  x[70] = NAN;
+  x[100] = INFINITY;
+  x[200] = -INFINITY;
+  std::fill(x.begin() + 400, x.begin() + 432, 0x1p-120f);
+  for (const int64_t k : {1, 8, 25, 35, 40, 56, 100, 200}) {
+    const Rounded expected(x, k);
+    const Rounded found(x, k, *GetParam());
+    EXPECT_EQ(found.values, expected.values) << k;
+    EXPECT_EQ(found.offsets, expected.offsets) << k;
+    EXPECT_EQ(std::memcmp(found.scales.data(), expected.scales.data(),
+                          expected.scales.size() * sizeof(float)),
+              0)
+        << k;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, EveryTable, ::testing::ValuesIn(AvailableKernels()),
+                         [](const auto& info) { return std::string(info.param->name); });
 
 }  // namespace
 }  // namespace nibble::kernels

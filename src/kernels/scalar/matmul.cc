@@ -1,9 +1,11 @@
-// y = x w^T over tiles of 16 rows: a block of 32 k is turned into floats once, then used for every
-// token of a chunk.
+// y = x w^T over tiles of 16 rows: a block of 32 k is unpacked once, then used for every token of a
+// chunk.
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
+#include "formats/int4_group32.h"
 #include "kernels/scalar/lanes.h"
 #include "kernels/scalar/scalar.h"
 
@@ -13,14 +15,18 @@ namespace {
 // Tokens that share an unpacked block: their sums (16 KiB) and the block (2 KiB) stay in L1.
 constexpr int64_t kChunkTokens = 256;
 
-// A block of a tile as floats: values (bf16) or codes (int4), and what a block's sum is multiplied
-// by.
+// A block of a tile: values (bf16) or codes (int4), and the rows' scales.
+template <typename T>
 struct Block {
-  float values[kBlockK][kTileRows];
+  T values[kBlockK][kTileRows];
   float scales[kTileRows];
 };
 
-void UnpackBf16(const std::byte* bytes, Block& block) {
+const std::byte* Tile(const WeightView& w, int64_t tile_idx) {
+  return w.tiles + tile_idx * w.tile_bytes;
+}
+
+void UnpackBf16(const std::byte* bytes, Block<float>& block) {
   const auto* bits = reinterpret_cast<const uint16_t*>(bytes);
   for (int64_t k = 0; k < kBlockK; ++k) {
     for (int64_t row = 0; row < kTileRows; ++row) {
@@ -30,64 +36,123 @@ void UnpackBf16(const std::byte* bytes, Block& block) {
   }
 }
 
-void UnpackInt4(const std::byte* bytes, Block& block) {
-  std::memcpy(block.scales, bytes, sizeof block.scales);
-  const auto* pairs = reinterpret_cast<const uint8_t*>(bytes + sizeof block.scales);
-  for (int64_t pair = 0; pair < kBlockK / 2; ++pair) {
-    for (int64_t row = 0; row < kTileRows; ++row) {
-      const int both = pairs[pair * kTileRows + row];
-      block.values[2 * pair][row] = static_cast<float>((both & 15) - 8);
-      block.values[2 * pair + 1][row] = static_cast<float>((both >> 4) - 8);
+template <typename T>
+void UnpackInt4(const WeightView& w, int64_t tile_idx, int64_t block_idx, Block<T>& block) {
+  const std::byte* bytes = Tile(w, tile_idx) + block_idx * kInt4BlockBytes;
+  const std::span<const std::byte> scales(
+      Tile(w, tile_idx) + w.scales_offset,
+      static_cast<size_t>(w.n_blocks * kTileRows * SizeBytes(w.scale_dtype)));
+  for (int64_t row = 0; row < kTileRows; ++row) {
+    block.scales[row] = formats::ReadScale(scales, w.scale_dtype, block_idx * kTileRows + row);
+    for (int64_t k = 0; k < kBlockK; ++k) {
+      const auto both = static_cast<int>(bytes[(k / 8 * kTileRows + row) * 4 + k % 4]);
+      block.values[k][row] = static_cast<T>((k % 8 < 4 ? both & 15 : both >> 4) - 8);
     }
   }
 }
 
-// sums[row] += the block's part of the dot products with x, of which n_k values exist.
-template <bool kScaled>
-void AddBlock(const Block& block, const float* x, int64_t n_k, float* sums) {
-  Lanes part;
-  for (int64_t k = 0; k < n_k; ++k) part.AddProduct(x[k], block.values[k]);
-  if (kScaled) part.Multiply(block.scales);
-  part.AddTo(sums);
+// sums[row] of the tile's blocks, by kernels.h's rule.
+void AddBlock(const Block<float>& block, const float* x, int64_t n_k, bool is_scaled, float* sums) {
+  float part[kTileRows] = {};
+  for (int64_t k = 0; k < n_k; ++k) {
+    for (int64_t row = 0; row < kTileRows; ++row) {
+      part[row] = std::fma(x[k], block.values[k][row], part[row]);
+    }
+  }
+  for (int64_t row = 0; row < kTileRows; ++row) {
+    sums[row] =
+        is_scaled ? std::fma(part[row], block.scales[row], sums[row]) : sums[row] + part[row];
+  }
 }
 
-template <WeightFormat kFormat>
-void MultiplyTile(const PackedWeight& w, int64_t tile_idx, const float* x, int64_t n_tokens,
-                  float* y) {
-  const int64_t n_columns = w.n_columns();
-  const int64_t first_row = tile_idx * kTileRows;
-  const int64_t n_rows = std::min(kTileRows, w.n_rows() - first_row);
+void AddBlock(const Block<int>& block, const int8_t* x, float x_scale, float* sums) {
+  int part[kTileRows] = {};
+  for (int64_t k = 0; k < kBlockK; ++k) {
+    for (int64_t row = 0; row < kTileRows; ++row) part[row] += x[k] * block.values[k][row];
+  }
+  for (int64_t row = 0; row < kTileRows; ++row) {
+    sums[row] = std::fma(static_cast<float>(part[row]) * x_scale, block.scales[row], sums[row]);
+  }
+}
+
+// For every tile and chunk of tokens: add_block(tile, block, token, sums) per block and token,
+// after unpack(tile, block).
+template <typename Unpack, typename Add>
+void Multiply(const WeightView& w, int64_t tile_begin, int64_t tile_end, int64_t n_tokens, float* y,
+              const Unpack& unpack, const Add& add_block) {
   float sums[kChunkTokens][kTileRows];
-  Block block;
-  for (int64_t first = 0; first < n_tokens; first += kChunkTokens) {
-    const int64_t n_chunk = std::min(kChunkTokens, n_tokens - first);
-    std::memset(sums, 0, sizeof sums[0] * static_cast<size_t>(n_chunk));
-    const std::byte* bytes = w.Tile(tile_idx);
-    for (int64_t k = 0; k < n_columns; k += kBlockK, bytes += w.block_bytes()) {
-      if constexpr (kFormat == WeightFormat::kBf16) UnpackBf16(bytes, block);
-      if constexpr (kFormat == WeightFormat::kInt4) UnpackInt4(bytes, block);
-      const int64_t n_k = std::min(kBlockK, n_columns - k);
+  for (int64_t tile_idx = tile_begin; tile_idx < tile_end; ++tile_idx) {
+    const int64_t first_row = tile_idx * kTileRows;
+    const int64_t n_rows = std::min(kTileRows, w.n_rows - first_row);
+    for (int64_t first = 0; first < n_tokens; first += kChunkTokens) {
+      const int64_t n_chunk = std::min(kChunkTokens, n_tokens - first);
+      std::memset(sums, 0, sizeof sums[0] * static_cast<size_t>(n_chunk));
+      for (int64_t block_idx = 0; block_idx < w.n_blocks; ++block_idx) {
+        unpack(tile_idx, block_idx);
+        for (int64_t t = 0; t < n_chunk; ++t) add_block(block_idx, first + t, sums[t]);
+      }
       for (int64_t t = 0; t < n_chunk; ++t) {
-        AddBlock<kFormat == WeightFormat::kInt4>(block, x + (first + t) * n_columns + k, n_k,
-                                                 sums[t]);
+        std::copy_n(sums[t], n_rows, y + (first + t) * w.n_rows + first_row);
       }
     }
-    for (int64_t t = 0; t < n_chunk; ++t) {
-      std::copy_n(sums[t], n_rows, y + (first + t) * w.n_rows() + first_row);
-    }
   }
+}
+
+// Into -127 .. 127; NaN to -127.
+float Limit(float value) {
+  value = value > -127.0f ? value : -127.0f;
+  return value < 127.0f ? value : 127.0f;
 }
 
 }  // namespace
 
-void Matmul(const PackedWeight& w, int64_t tile_begin, int64_t tile_end, const float* x,
+void Matmul(const WeightView& w, int64_t tile_begin, int64_t tile_end, const float* x,
             int64_t n_tokens, float* y) {
-  for (int64_t tile_idx = tile_begin; tile_idx < tile_end; ++tile_idx) {
-    if (w.format() == WeightFormat::kBf16) {
-      MultiplyTile<WeightFormat::kBf16>(w, tile_idx, x, n_tokens, y);
+  const bool is_int4 = w.format == WeightFormat::kInt4;
+  Block<float> block;
+  const auto unpack = [&](int64_t tile_idx, int64_t block_idx) {
+    if (is_int4) {
+      UnpackInt4(w, tile_idx, block_idx, block);
     } else {
-      MultiplyTile<WeightFormat::kInt4>(w, tile_idx, x, n_tokens, y);
+      UnpackBf16(Tile(w, tile_idx) + block_idx * kBf16BlockBytes, block);
     }
+  };
+  Multiply(
+      w, tile_begin, tile_end, n_tokens, y, unpack, [&](int64_t block_idx, int64_t t, float* sums) {
+        const int64_t k = block_idx * kBlockK;
+        AddBlock(block, x + t * w.n_columns + k, std::min(kBlockK, w.n_columns - k), is_int4, sums);
+      });
+}
+
+void MatmulInt8(const WeightView& w, int64_t tile_begin, int64_t tile_end, const Int8Rows& x,
+                int64_t n_tokens, float* y) {
+  Block<int> block;
+  Multiply(
+      w, tile_begin, tile_end, n_tokens, y,
+      [&](int64_t tile_idx, int64_t block_idx) { UnpackInt4(w, tile_idx, block_idx, block); },
+      [&](int64_t block_idx, int64_t t, float* sums) {
+        const int64_t at = t * w.n_blocks + block_idx;
+        AddBlock(block, x.values + at * kBlockK, x.scales[at], sums);
+      });
+}
+
+void Quantize(const float* x, int64_t n_rows, int64_t n_columns, const Int8Rows& rows) {
+  const int64_t n_blocks = (n_columns + kBlockK - 1) / kBlockK;
+  for (int64_t i = 0; i < n_rows * n_blocks; ++i) {
+    const float* block = x + i / n_blocks * n_columns + i % n_blocks * kBlockK;
+    const int64_t n = std::min(kBlockK, n_columns - i % n_blocks * kBlockK);
+    float peak = 0;
+    for (int64_t k = 0; k < n; ++k) peak = std::max(peak, std::fabs(block[k]));
+    if (peak < kLeastPeak) peak = 0;
+    const float inverse = peak == 0 ? 0.0f : 127.0f / peak;
+    int32_t sum = 0;
+    for (int64_t k = 0; k < kBlockK; ++k) {
+      const auto value = static_cast<int8_t>(k < n ? Limit(std::nearbyint(block[k] * inverse)) : 0);
+      rows.values[i * kBlockK + k] = value;
+      sum += value;
+    }
+    rows.scales[i] = peak / 127.0f;
+    rows.offsets[i] = -8 * sum;
   }
 }
 

@@ -9,8 +9,11 @@ namespace nibble::kernels::scalar {
 
 extern const KernelTable kTable;
 
-void Matmul(const PackedWeight& w, int64_t tile_begin, int64_t tile_end, const float* x,
+void Matmul(const WeightView& w, int64_t tile_begin, int64_t tile_end, const float* x,
             int64_t n_tokens, float* y);
+void Quantize(const float* x, int64_t n_rows, int64_t n_columns, const Int8Rows& rows);
+void MatmulInt8(const WeightView& w, int64_t tile_begin, int64_t tile_end, const Int8Rows& x,
+                int64_t n_tokens, float* y);
 void RmsNorm(const float* x, const float* weight, int64_t n_rows, int64_t width, float eps,
              float* y);
 void Rotate(float* x, int64_t n_heads, int64_t head_dim, const float* cos, const float* sin,
