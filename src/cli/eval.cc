@@ -14,6 +14,7 @@
 #include "cli/command.h"
 #include "engine/engine.h"
 #include "engine/stop_tokens.h"
+#include "kernels/choose_kernels.h"
 #include "measure/ask.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"

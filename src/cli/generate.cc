@@ -18,6 +18,7 @@
 #include "cli/command.h"
 #include "engine/engine.h"
 #include "engine/stop_tokens.h"
+#include "kernels/choose_kernels.h"
 #include "text/chat.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"

@@ -9,8 +9,9 @@ Engine::Engine(const model::Weights& weights, const kernels::KernelTable& kernel
                const EngineOptions& options)
     : weights_(weights),
       options_(options),
-      kv_cache_(weights.config),
-      forward_(weights, kv_cache_, kernels, pool) {}
+      kv_cache_(weights.config, options.kv_format),
+      forward_(weights, kv_cache_,
+               {.kernels = kernels, .pool = pool, .activations = options.activations}) {}
 
 Result<RequestId> Engine::Submit(Request request) {
   const std::vector<int32_t>& prompt = request.prompt_ids;

@@ -62,18 +62,24 @@ inline constexpr int64_t kPageTokens = 16;
 // head_dim must be a multiple of this.
 inline constexpr int64_t kHeadDimMultiple = 16;
 
-// One token's query heads that share a KV head, against that head's keys and values in pages.
+enum class KvFormat : uint8_t { kF32, kBf16, kInt8 };
+
+// One token's query heads that share a KV head, against that head's keys and values in pages. A
+// head's K in a page is [C, kPageTokens], its V [kPageTokens, C], of the format's type; int8 is
+// followed by float scales [kPageTokens], and a key's or value's element is int8 * scale of its
+// position. K and V begin at multiples of 64 bytes.
 struct AttentionCall {
   const float* q = nullptr;  // [n_queries, C], normed and rotated
   int64_t n_queries = 0;
-  int64_t head_dim = 0;                 // C
-  const float* const* pages = nullptr;  // pages[i]: page first_page + i
+  int64_t head_dim = 0;  // C
+  KvFormat kv_format = KvFormat::kF32;
+  const std::byte* const* pages = nullptr;  // pages[i]: page first_page + i
   int64_t first_page = 0;
-  int64_t k_offset = 0;  // in a page, in floats: this layer's and head's K, [C, kPageTokens]
-  int64_t v_offset = 0;  // likewise V, [kPageTokens, C]
-  int64_t begin = 0;     // positions seen: [begin, end)
+  int64_t k_offset = 0;  // in a page, in bytes
+  int64_t v_offset = 0;
+  int64_t begin = 0;  // positions seen: [begin, end)
   int64_t end = 0;
-  float* scores = nullptr;  // scratch: kPageTokens floats for each page that [begin, end) touches
+  float* scores = nullptr;  // scratch: [n_queries, kPageTokens for each page that they touch]
   float* out = nullptr;     // [n_queries, C]
 };
 
@@ -143,12 +149,14 @@ struct KernelTable {
   void (*softmax)(float* x, int64_t n);
 
   // out = softmax over positions of (q . k), times v; scale 1. A score is summed over C in blocks
-  // of 32 as in matmul; exponentials are taken of score - max and summed by lane = position % 16;
-  // out adds, page by page in order, the page's sum of exp * v in order of positions, and divides
-  // by the sum of exponentials last. Positions outside [begin, end) do not take part, whatever the
-  // pages hold there. BOUNDED: with s the largest score's error bound g(33 + C / 32) * sum |q k|,
-  // each exponential is off by a factor within exp(2 s) (1 + g(8) + 2 u |score - max|), and out by
-  // twice that plus g(17 + pages) of sum p |v|.
+  // of 32, fma in order from zero in each, blocks added in order from zero; int8 scores are then
+  // multiplied by the key's scale. Exponentials are taken of score - max and summed by lane =
+  // position % 16; out adds, page by page in order, the page's sum of exp * v (int8: of (exp * v's
+  // scale) * v), fma in order of positions, and divides by the sum of exponentials last. Positions
+  // outside [begin, end) do not take part, whatever the pages hold there. BOUNDED: with s the
+  // largest score's error bound g(34 + C / 32) * sum |q k|, each exponential is off by a factor
+  // within exp(2 s) (1 + g(8) + 2 u |score - max|), and out by twice that plus g(18 + pages) of sum
+  // p |v|.
   void (*attention)(const AttentionCall& call);
 
   // y[i] = float(row[i]) * scale: a table's row of n bf16 values, of any alignment. EXACT.

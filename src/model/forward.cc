@@ -7,11 +7,10 @@
 
 namespace nibble::model {
 
-Forward::Forward(const Weights& weights, const KvCache& cache, const kernels::KernelTable& kernels,
-                 ThreadPool& pool)
+Forward::Forward(const Weights& weights, const KvCache& cache, const Ops& ops)
     : weights_(weights),
       config_(weights.config),
-      ops_{.kernels = kernels, .pool = pool},
+      ops_(ops),
       attention_(ops_, config_, cache),
       moe_(ops_, config_) {
   for (const gemma::LayerConfig& layer : config_.layers) {
@@ -87,11 +86,11 @@ void Forward::RunLayer(int layer_idx, std::span<const StepSequence> sequences) {
   x_.resize(h_.size());
   branch_.resize(h_.size());
 
-  Norm(w.input_layernorm, h_.data(), x_.data());
-  attention_.Run(layer_idx, w, sequences, rows_, rope, x_.data(), branch_.data());
+  NormInput(w.input_layernorm);
+  attention_.Run(layer_idx, w, sequences, rows_, rope, input_, branch_.data());
   AddNormed(w.post_attention_layernorm);
 
-  Norm(w.pre_feedforward_layernorm, h_.data(), x_.data());
+  NormInput(w.pre_feedforward_layernorm);
   RunMlp(w, config_.layers[layer_idx].mlp_width);
   if (config_.n_experts > 0) {
     Norm(w.post_feedforward_layernorm_1, branch_.data(), branch_.data());
@@ -110,27 +109,30 @@ void Forward::RunLayer(int layer_idx, std::span<const StepSequence> sequences) {
 void Forward::RunMlp(const LayerWeights& w, int mlp_width) {
   gate_.resize(static_cast<size_t>(n_rows()) * mlp_width);
   up_.resize(gate_.size());
-  ops_.Linear(w.gate_proj, x_.data(), n_rows(), gate_.data());
-  ops_.Linear(w.up_proj, x_.data(), n_rows(), up_.data());
+  ops_.Linear(w.gate_proj, input_, gate_.data());
+  ops_.Linear(w.up_proj, input_, up_.data());
   // An exponential costs about as much as ten multiplications.
   const auto n = static_cast<int64_t>(gate_.size());
   ops_.Split(n, n * 10, [&](int64_t begin, int64_t end) {
     ops_.kernels.gelu_mul(gate_.data() + begin, up_.data() + begin, end - begin,
                           gate_.data() + begin);
   });
-  ops_.Linear(w.down_proj, gate_.data(), n_rows(), branch_.data());
+  input_.Assign(ops_, gate_.data(), n_rows(), mlp_width);
+  ops_.Linear(w.down_proj, input_, branch_.data());
 }
 
 void Forward::AddPerLayerInput(int layer_idx, const LayerWeights& w) {
   const int64_t width = config_.ple_width;
   gate_.resize(static_cast<size_t>(n_rows() * width));
-  ops_.Linear(w.per_layer_input_gate, h_.data(), n_rows(), gate_.data());
+  input_.Assign(ops_, h_.data(), n_rows(), config_.hidden_size);
+  ops_.Linear(w.per_layer_input_gate, input_, gate_.data());
   for (int64_t r = 0; r < n_rows(); ++r) {
     const float* input =
         ple_.data() + (rows_[r].token_idx * config_.n_layers() + layer_idx) * width;
     ops_.kernels.gelu_mul(gate_.data() + r * width, input, width, gate_.data() + r * width);
   }
-  ops_.Linear(w.per_layer_projection, gate_.data(), n_rows(), branch_.data());
+  input_.Assign(ops_, gate_.data(), n_rows(), width);
+  ops_.Linear(w.per_layer_projection, input_, branch_.data());
   AddNormed(w.post_per_layer_input_norm);
 }
 
@@ -140,14 +142,23 @@ void Forward::AddNormed(const std::vector<float>& weight) {
 }
 
 void Forward::Norm(const std::vector<float>& weight, const float* x, float* y) const {
-  ops_.kernels.rms_norm(x, weight.data(), n_rows(), config_.hidden_size, config_.rms_norm_eps, y);
+  const int64_t width = config_.hidden_size;
+  ops_.Split(n_rows(), n_rows() * width * 4, [&](int64_t begin, int64_t end) {
+    ops_.kernels.rms_norm(x + begin * width, weight.data(), end - begin, width,
+                          config_.rms_norm_eps, y + begin * width);
+  });
+}
+
+void Forward::NormInput(const std::vector<float>& weight) {
+  Norm(weight, h_.data(), x_.data());
+  input_.Assign(ops_, x_.data(), n_rows(), config_.hidden_size);
 }
 
 std::span<const float> Forward::Logits() {
   x_.resize(h_.size());
   logits_.resize(static_cast<size_t>(n_rows()) * config_.vocab_size);
-  Norm(weights_.norm, h_.data(), x_.data());
-  ops_.Linear(weights_.lm_head, x_.data(), n_rows(), logits_.data());
+  NormInput(weights_.norm);
+  ops_.Linear(weights_.lm_head, input_, logits_.data());
   if (config_.final_logit_softcapping > 0) {
     const auto n = static_cast<int64_t>(logits_.size());
     ops_.Split(n, n * 10, [&](int64_t begin, int64_t end) {

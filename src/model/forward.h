@@ -24,8 +24,7 @@ namespace nibble::model {
 class Forward {
  public:
   // All of them must outlive this object. Not thread-safe.
-  Forward(const Weights& weights, const KvCache& cache, const kernels::KernelTable& kernels,
-          ThreadPool& pool);
+  Forward(const Weights& weights, const KvCache& cache, const Ops& ops);
 
   // Runs the step and stores its KV. Returns the wanted logits, [sum of n_logits, V], sequences in
   // order, valid until the next step.
@@ -44,6 +43,8 @@ class Forward {
   // h += rmsnorm(branch_, weight)
   void AddNormed(const std::vector<float>& weight);
   void Norm(const std::vector<float>& weight, const float* x, float* y) const;
+  // x_ = rmsnorm(h_, weight), and input_ that.
+  void NormInput(const std::vector<float>& weight);
   std::span<const float> Logits();
   int64_t n_rows() const { return static_cast<int64_t>(rows_.size()); }
 
@@ -61,6 +62,7 @@ class Forward {
   std::vector<float> ple_;       // [T, L, P]
   std::vector<float> h_;         // [R, D], the residual stream
   std::vector<float> x_;         // [R, D], normed
+  LinearInput input_;            // x_, or another input of linears
   std::vector<float> branch_;    // [R, D], what is added to h
   std::vector<float> moe_out_;   // [R, D]
   std::vector<float> gate_;      // [R, F]

@@ -34,12 +34,13 @@ class Moe {
   Ops ops_;
   const gemma::Config& config_;
   std::vector<std::vector<Choice>> choices_;  // by expert
-  std::vector<float> router_in_;              // [T, D]
-  std::vector<float> probabilities_;          // [T, E]
-  std::vector<float> expert_in_;              // [tokens of one expert, D]
-  std::vector<float> gate_up_;                // [.., 2 * moe_width]
-  std::vector<float> inner_;                  // [.., moe_width]
-  std::vector<float> expert_out_;             // [.., D]
+  LinearInput input_;
+  std::vector<float> router_in_;      // [T, D]
+  std::vector<float> probabilities_;  // [T, E]
+  std::vector<float> expert_in_;      // [tokens of one expert, D]
+  std::vector<float> gate_up_;        // [.., 2 * moe_width]
+  std::vector<float> inner_;          // [.., moe_width]
+  std::vector<float> expert_out_;     // [.., D]
 };
 
 }  // namespace nibble::model

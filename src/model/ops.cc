@@ -3,9 +3,9 @@
 namespace nibble::model {
 namespace {
 
-// Waking the pool takes some 10 us; scalar kernels do about 3 multiplications a nanosecond, so that
-// below this many (some 80 us) another thread saves little.
-constexpr int64_t kMinSplitWork = int64_t{1} << 18;
+// Waking the pool takes about a microsecond while it spins; kernels do some 20 multiplications a
+// nanosecond, so that below this many another thread saves little.
+constexpr int64_t kMinSplitWork = int64_t{1} << 16;
 
 }  // namespace
 
@@ -17,11 +17,35 @@ void Ops::Split(int64_t n, int64_t work, const std::function<void(int64_t, int64
   }
 }
 
-void Ops::Linear(const kernels::PackedWeight& w, const float* x, int64_t n_tokens, float* y) const {
-  if (n_tokens == 0) return;
+void Ops::Linear(const kernels::PackedWeight& w, const LinearInput& x, float* y) const {
+  if (x.n_rows() == 0) return;
   const kernels::WeightView& view = w.view();
-  Split(view.n_tiles, n_tokens * view.n_rows * view.n_columns,
-        [&](int64_t begin, int64_t end) { kernels.matmul(view, begin, end, x, n_tokens, y); });
+  const bool is_int8 =
+      activations == Activations::kInt8 && view.format == kernels::WeightFormat::kInt4;
+  Split(view.n_tiles, x.n_rows() * view.n_rows * view.n_columns, [&](int64_t begin, int64_t end) {
+    if (is_int8) {
+      kernels.matmul_int8(view, begin, end, x.int8_rows(), x.n_rows(), y);
+    } else {
+      kernels.matmul(view, begin, end, x.x(), x.n_rows(), y);
+    }
+  });
+}
+
+void LinearInput::Assign(const Ops& ops, const float* x, int64_t n_rows, int64_t width) {
+  x_ = x;
+  n_rows_ = n_rows;
+  if (ops.activations != Activations::kInt8) return;
+  const int64_t n_blocks = (width + kernels::kBlockK - 1) / kernels::kBlockK;
+  values_.resize(static_cast<size_t>(n_rows * n_blocks * kernels::kBlockK));
+  scales_.resize(static_cast<size_t>(n_rows * n_blocks));
+  offsets_.resize(scales_.size());
+  int8_rows_ = {values_.data(), scales_.data(), offsets_.data()};
+  ops.Split(n_rows, n_rows * width, [&](int64_t begin, int64_t end) {
+    const kernels::Int8Rows rows = {values_.data() + begin * n_blocks * kernels::kBlockK,
+                                    scales_.data() + begin * n_blocks,
+                                    offsets_.data() + begin * n_blocks};
+    ops.kernels.quantize(x + begin * width, end - begin, width, rows);
+  });
 }
 
 void Add(const float* b, int64_t n, float* a) {

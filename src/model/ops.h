@@ -1,26 +1,57 @@
-// What the parts of the forward pass compute with: the chosen kernels, and the threads that their
-// work is split over. Splitting never changes a value (kernels/kernels.h).
+// What the parts of the forward pass compute with: the chosen kernels, the threads that their work
+// is split over, and how precise activations are. Splitting never changes a value
+// (kernels/kernels.h).
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "kernels/kernels.h"
+#include "kernels/packed_weight.h"
 
 namespace nibble::model {
+
+// What int4 linears multiply with.
+enum class Activations : uint8_t {
+  kF32,   // as they are: the reference
+  kInt8,  // rounded to int8, 32 values a scale (KernelTable::quantize)
+};
+
+class LinearInput;
 
 struct Ops {
   const kernels::KernelTable& kernels;
   ThreadPool& pool;
+  Activations activations = Activations::kF32;
 
   // y[T, N] = x[T, K] w[N, K]^T
-  void Linear(const kernels::PackedWeight& w, const float* x, int64_t n_tokens, float* y) const;
+  void Linear(const kernels::PackedWeight& w, const LinearInput& x, float* y) const;
 
   // body(begin, end) over [0, n): on all threads if the whole is worth waking them.
   // work: multiplications of the whole, roughly.
   void Split(int64_t n, int64_t work,
              const std::function<void(int64_t begin, int64_t end)>& body) const;
+};
+
+// Rows of activations as linears read them: rounded once for all linears of the same input.
+class LinearInput {
+ public:
+  // x: [n_rows, width], which must stay until the last linear has read it.
+  void Assign(const Ops& ops, const float* x, int64_t n_rows, int64_t width);
+
+  const float* x() const { return x_; }
+  int64_t n_rows() const { return n_rows_; }
+  kernels::Int8Rows int8_rows() const { return int8_rows_; }
+
+ private:
+  const float* x_ = nullptr;
+  int64_t n_rows_ = 0;
+  kernels::Int8Rows int8_rows_;  // Activations::kInt8
+  std::vector<int8_t> values_;
+  std::vector<float> scales_;
+  std::vector<int32_t> offsets_;
 };
 
 // a[i] += b[i]

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kU = 0x1p-24;
 
-const KernelTable& Kernels() { return **ChooseKernels(nullptr); }
+const KernelTable& Kernels() { return **ChooseKernels("scalar"); }
 
 TEST(ChooseKernels, KnowsItsNames) {
   EXPECT_STREQ((*ChooseKernels(nullptr))->name, (*ChooseKernels(""))->name);
@@ -167,6 +167,48 @@ TEST(Gather, ReadsInt4RowsByGroup) {
   for (int i = 0; i < 32; ++i) {
     EXPECT_EQ(y[i], static_cast<float>((i % 16) - 8) * -0.5f * 4.0f) << i;
     EXPECT_EQ(y[32 + i], 3 * 2.0f * 4.0f) << i;
+  }
+}
+
+// The same function of every instruction set gives the same bytes; n has tails.
+TEST(EveryTable, ComputesAsScalarDoes) {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal(0, 8);
+  for (const KernelTable* kernels : AvailableKernels()) {
+    for (const int n : {1, 15, 16, 17, 100, 1536}) {
+      std::vector<float> x(2 * n);
+      std::vector<float> weight(2 * n);
+      for (float& value : x) value = normal(random);
+      for (float& value : weight) value = normal(random);
+      if (n > 16) x[3] = 200, x[5] = -200, x[7] = 0, x[9] = -0.0f;
+      const auto run = [&](const KernelTable& table) {
+        std::vector<float> all;
+        std::vector<float> y(2 * n);
+        const auto keep = [&] { all.insert(all.end(), y.begin(), y.end()); };
+        table.rms_norm(x.data(), weight.data(), 2, n, 1e-6f, y.data());
+        keep();
+        table.rms_norm(x.data(), nullptr, 2, n, 1e-6f, y.data());
+        keep();
+        table.gelu_mul(x.data(), weight.data(), 2 * n, y.data());
+        keep();
+        y = x;
+        table.softcap(y.data(), 2 * n, 30.0f);
+        keep();
+        y = x;
+        table.softmax(y.data(), 2 * n);
+        keep();
+        y = x;
+        table.rotate(y.data(), 2, n, weight.data(), weight.data() + n, n / 2);
+        keep();
+        return all;
+      };
+      const std::vector<float> expected = run(Kernels());
+      const std::vector<float> found = run(*kernels);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        ASSERT_EQ(std::bit_cast<uint32_t>(found[i]), std::bit_cast<uint32_t>(expected[i]))
+            << kernels->name << ", n " << n << ", op " << i / (2 * n) << ", " << i % (2 * n);
+      }
+    }
   }
 }
 

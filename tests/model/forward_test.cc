@@ -6,18 +6,29 @@
 
 #include <cstring>
 
+#include "kernels/choose_kernels.h"
 #include "random_model.h"
 
 namespace nibble::model {
 namespace {
 
+struct Precision {
+  Activations activations = Activations::kF32;
+  kernels::KvFormat kv_format = kernels::KvFormat::kF32;
+  const char* kernels = nullptr;
+};
+
 // A model that runs one sequence.
 class Runner {
  public:
-  explicit Runner(const Weights& weights, int n_threads = 1, bool keep_slid_out = false)
+  explicit Runner(const Weights& weights, int n_threads = 1, bool keep_slid_out = false,
+                  const Precision& precision = {})
       : pool_(n_threads),
-        cache_(weights.config, keep_slid_out),
-        forward_(weights, cache_, **kernels::ChooseKernels(nullptr), pool_),
+        cache_(weights.config, precision.kv_format, keep_slid_out),
+        forward_(weights, cache_,
+                 {.kernels = **kernels::ChooseKernels(precision.kernels),
+                  .pool = pool_,
+                  .activations = precision.activations}),
         sequence_(cache_) {}
 
   std::vector<float> Step(std::span<const int32_t> tokens, int n_logits = 1) {
@@ -107,8 +118,9 @@ TEST_F(ForwardTest, SharedLayersWriteNoKv) {
     std::vector<float>& content = contents.emplace_back();
     for (const PageKind kind : {PageKind::kSliding, PageKind::kFull}) {
       const int64_t n = runner.cache().pool(kind).page_bytes() / 4;
-      for (const float* page : runner.sequence().pages(kind).pages) {
-        content.insert(content.end(), page, page + n);
+      for (const std::byte* page : runner.sequence().pages(kind).pages) {
+        const auto* values = reinterpret_cast<const float*>(page);
+        content.insert(content.end(), values, values + n);
       }
     }
   }
@@ -118,6 +130,32 @@ TEST_F(ForwardTest, SharedLayersWriteNoKv) {
 
 TEST_F(ForwardTest, ThreadsChangeNothing) {
   EXPECT_EQ(Runner(weights_, 3).Step(prompt_, 90), Runner(weights_, 1).Step(prompt_, 90));
+}
+
+// In every precision, whatever computes it and however the prompt is cut: the same logits.
+TEST_F(ForwardTest, PiecesThreadsAndInstructionSetsChangeNothingInAnyPrecision) {
+  const auto packed =
+      Bind(config_, RandomTensors(config_, 1, [](const gemma::TensorSpec&) { return true; }));
+  ASSERT_TRUE(packed.has_value()) << packed.error().message;
+  for (const Activations activations : {Activations::kF32, Activations::kInt8}) {
+    for (const auto kv_format : {kernels::KvFormat::kBf16, kernels::KvFormat::kInt8}) {
+      const auto run = [&](const char* kernels, int n_threads, size_t piece) {
+        Runner runner(*packed, n_threads, false, {activations, kv_format, kernels});
+        std::vector<float> logits;
+        for (size_t begin = 0; begin < prompt_.size(); begin += piece) {
+          logits = runner.Step(
+              std::span(prompt_).subspan(begin, std::min(piece, prompt_.size() - begin)));
+        }
+        return logits;
+      };
+      const std::vector<float> expected = run("scalar", 1, 90);
+      for (const kernels::KernelTable* table : kernels::AvailableKernels()) {
+        EXPECT_EQ(run(table->name, 3, 90), expected) << table->name;
+        EXPECT_EQ(run(table->name, 2, 7), expected) << table->name;
+        EXPECT_EQ(run(table->name, 1, 1), expected) << table->name;
+      }
+    }
+  }
 }
 
 // Scales are powers of two, so that even the order of roundings is the same.

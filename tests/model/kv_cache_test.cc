@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/kernels.h"
+#include <cmath>
+
+#include "base/float16.h"
 #include "random_model.h"
 
 namespace nibble::model {
@@ -36,7 +38,7 @@ int64_t TokenBytes(const gemma::Config& config, bool sliding) {
 
 TEST(KvCache, SlidingLayersHoldAboutAWindow) {
   const gemma::Config config = FiveToOne(0);
-  KvCache cache(config);
+  KvCache cache(config, kernels::KvFormat::kF32);
   KvSequence sequence(cache);
   constexpr int64_t kStep = 128;
   for (int64_t n = 0; n < 8192; n += kStep) {
@@ -54,7 +56,7 @@ TEST(KvCache, SlidingLayersHoldAboutAWindow) {
 
 TEST(KvCache, KeepsEveryPageThatTheNextTokenSees) {
   const gemma::Config config = FiveToOne(0);
-  KvCache cache(config);
+  KvCache cache(config, kernels::KvFormat::kF32);
   KvSequence sequence(cache);
   for (int64_t n = 1; n <= 300; ++n) {
     sequence.Reserve(1);
@@ -69,7 +71,7 @@ TEST(KvCache, KeepsEveryPageThatTheNextTokenSees) {
 TEST(KvCache, CountsOnlyLayersThatOwnKv) {
   for (const int n_shared : {0, 6}) {
     const gemma::Config config = FiveToOne(n_shared);
-    KvCache cache(config);
+    KvCache cache(config, kernels::KvFormat::kF32);
     KvSequence sequence(cache);
     sequence.Reserve(48);
     EXPECT_EQ(cache.bytes_in_use(), 48 * (TokenBytes(config, true) + TokenBytes(config, false)));
@@ -81,9 +83,66 @@ TEST(KvCache, CountsOnlyLayersThatOwnKv) {
   }
 }
 
+TEST(KvCache, TakesBytesByItsFormat) {
+  const gemma::Config config = FiveToOne(6);
+  const auto bytes_of = [&](kernels::KvFormat format) {
+    KvCache cache(config, format);
+    KvSequence sequence(cache);
+    sequence.Reserve(16);
+    return cache.bytes_in_use();
+  };
+  const int64_t f32 = bytes_of(kernels::KvFormat::kF32);
+  int64_t n_scales = 0;  // of K and of V
+  for (int i = 0; i < config.n_layers(); ++i) {
+    if (config.OwnsKv(i)) n_scales += int64_t{config.layers[i].n_kv_heads} * 2 * 16;
+  }
+  EXPECT_EQ(bytes_of(kernels::KvFormat::kBf16), f32 / 2);
+  EXPECT_EQ(bytes_of(kernels::KvFormat::kInt8), f32 / 4 + n_scales * 4);
+}
+
+TEST(KvCache, StoresRoundedToItsFormat) {
+  const gemma::Config config = FiveToOne(0);
+  const auto n = static_cast<size_t>(config.layers[0].head_dim);
+  std::vector<float> k(n);
+  std::vector<float> v(n);
+  for (size_t i = 0; i < n; ++i) {
+    k[i] = std::sin(static_cast<float>(i)) * 3;
+    v[i] = std::cos(static_cast<float>(i));
+  }
+  for (const auto format :
+       {kernels::KvFormat::kF32, kernels::KvFormat::kBf16, kernels::KvFormat::kInt8}) {
+    const KvCache cache(config, format);
+    const KvCache::Place& place = cache.place(0);
+    std::vector<float> page(static_cast<size_t>(2 * place.head_stride));
+    auto* bytes = reinterpret_cast<std::byte*>(page.data());
+    cache.Store(place, 0, 16 + 5, bytes, k, v);
+    for (size_t i = 0; i < n; ++i) {
+      const auto k_at = static_cast<int64_t>(i) * 16 + 5;
+      const auto v_at = static_cast<int64_t>(5 * n + i);
+      if (format == kernels::KvFormat::kF32) {
+        EXPECT_EQ(reinterpret_cast<float*>(bytes + place.k_offset)[k_at], k[i]);
+        EXPECT_EQ(reinterpret_cast<float*>(bytes + place.v_offset)[v_at], v[i]);
+      } else if (format == kernels::KvFormat::kBf16) {
+        EXPECT_EQ(reinterpret_cast<uint16_t*>(bytes + place.k_offset)[k_at], FloatToBf16(k[i]));
+        EXPECT_EQ(reinterpret_cast<uint16_t*>(bytes + place.v_offset)[v_at], FloatToBf16(v[i]));
+      } else {
+        const auto scale = [&](int64_t offset) {
+          return reinterpret_cast<float*>(bytes + offset + static_cast<int64_t>(n) * 16)[5];
+        };
+        EXPECT_NEAR(static_cast<float>(static_cast<int8_t>(bytes[place.k_offset + k_at])) *
+                        scale(place.k_offset),
+                    k[i], scale(place.k_offset) * 0.501);
+        EXPECT_NEAR(static_cast<float>(static_cast<int8_t>(bytes[place.v_offset + v_at])) *
+                        scale(place.v_offset),
+                    v[i], scale(place.v_offset) * 0.501);
+      }
+    }
+  }
+}
+
 TEST(KvCache, GivesPagesBackAndUsesThemAgain) {
   const gemma::Config config = FiveToOne(0);
-  KvCache cache(config);
+  KvCache cache(config, kernels::KvFormat::kF32);
   for (int i = 0; i < 3; ++i) {
     KvSequence sequence(cache);
     sequence.Reserve(100);

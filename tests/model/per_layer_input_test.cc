@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/choose_kernels.h"
 #include "random_model.h"
 
 namespace nibble::model {

@@ -31,8 +31,8 @@ TEST(BindWeights, TakesAWholeCheckpoint) {
   ASSERT_TRUE(weights.has_value()) << weights.error().message;
   EXPECT_EQ(weights->layers.size(), 6u);
   EXPECT_EQ(weights->n_token_ids(), 96);
-  EXPECT_EQ(weights->layers[4].k_proj.size_bytes(), 0);  // KV-shared
-  EXPECT_EQ(weights->layers[4].up_proj.view().n_rows, 192);   // double-wide
+  EXPECT_EQ(weights->layers[4].k_proj.size_bytes(), 0);      // KV-shared
+  EXPECT_EQ(weights->layers[4].up_proj.view().n_rows, 192);  // double-wide
 }
 
 TEST(BindWeights, CountsTheBytesOfAToken) {

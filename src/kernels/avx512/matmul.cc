@@ -1,11 +1,10 @@
 // y = x w^T with AVX-512. A vector is the 16 rows of a tile; several tiles and tokens go side by
 // side, so that enough independent sums are under way to hide the latency of one. The order of each
 // sum is that of kernels.h.
-#include <immintrin.h>
-
 #include <cstring>
 
 #include "kernels/avx512/avx512.h"
+#include "kernels/avx512/lanes.h"
 
 namespace nibble::kernels::avx512 {
 namespace {
@@ -18,11 +17,6 @@ int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
 // Rows from token `block / n_blocks` and block `block % n_blocks` on.
 Int8Rows From(const Int8Rows& x, int64_t block) {
   return {x.values + block * kBlockK, x.scales + block, x.offsets + block};
-}
-
-__m512 WidenBf16(const std::byte* bits) {
-  const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bits));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
 // Block `block_idx`'s scales of a tile, as they stand behind the codes.
@@ -160,8 +154,7 @@ void Store(const Sums* sums, const WeightView& w, int64_t tile_idx, int64_t n_to
   for (int64_t t = 0; t < n_tokens; ++t) {
     for (int i = 0; i < kTiles; ++i) {
       const int64_t first_row = (tile_idx + i) * kTileRows;
-      const int64_t n_rows = Min(kTileRows, w.n_rows - first_row);
-      const auto mask = static_cast<__mmask16>((1u << n_rows) - 1);
+      const __mmask16 mask = FirstLanes(w.n_rows - first_row);
       _mm512_mask_storeu_ps(y + t * w.n_rows + first_row, mask,
                             _mm512_load_ps(sums[t * kTiles + i]));
     }
