@@ -21,6 +21,7 @@ using Action = std::function<Result<int>()>;
 void AddInspect(CLI::App& root, Action* action);
 void AddRepack(CLI::App& root, Action* action);
 void AddVerify(CLI::App& root, Action* action);
+void AddPlan(CLI::App& root, Action* action);
 void AddTokenize(CLI::App& root, Action* action);
 void AddDetokenize(CLI::App& root, Action* action);
 void AddGenerate(CLI::App& root, Action* action);

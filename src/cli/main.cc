@@ -11,8 +11,8 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "nibble " NIBBLE_VERSION);
   app.require_subcommand(1);
   Action action;
-  for (const auto add :
-       {AddInspect, AddRepack, AddVerify, AddTokenize, AddDetokenize, AddGenerate, AddEval}) {
+  for (const auto add : {AddInspect, AddRepack, AddVerify, AddPlan, AddTokenize, AddDetokenize,
+                         AddGenerate, AddEval}) {
     add(app, &action);
   }
   try {

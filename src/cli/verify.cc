@@ -1,4 +1,5 @@
-// nibble verify: proves that a packed checkpoint stands for its source.
+// nibble verify: proves that a packed checkpoint stands for its source, and measures one that does
+// not.
 #include "repack/verify.h"
 
 #include <fmt/format.h>
@@ -6,7 +7,9 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/progress.h"
 #include "base/thread_pool.h"
@@ -23,44 +26,78 @@ struct VerifyOptions {
   bool as_json = false;
 };
 
-void PrintReport(const repack::VerifyReport& report) {
-  constexpr size_t kMaxShownFaults = 20;
+std::string FormatSnr(const repack::Measurement& measured) {
+  const std::optional<double> snr_db = measured.snr_db();
+  return snr_db.has_value() ? fmt::format("{:.1f} dB", *snr_db) : "-";
+}
+
+void PrintRow(const std::string& name, size_t width, const repack::ProofCounts& counts,
+              const repack::Measurement& measured) {
+  const bool is_int4 = counts.n_groups > 0;
+  fmt::print("{:<{}} {:>10} {:>9} {:>13} {:>5} {:>8.3f} % {:>8} {:>9}\n", name, width,
+             is_int4 ? fmt::format("{}", counts.n_groups) : "int8",
+             is_int4 ? FormatShare(counts.n_right_groups, counts.n_groups) : "-",
+             is_int4 ? FormatShare(counts.n_bit_identical, counts.n_values) : "-",
+             is_int4 ? fmt::format("{}", counts.worst_ulp) : "-", 100 * measured.relative_error(),
+             FormatSnr(measured), FormatShare(measured.n_moved, measured.n_levels));
+}
+
+void PrintTensors(const repack::VerifyReport& report) {
   size_t width = 0;
   for (const repack::VerifiedTensor& tensor : report.tensors) {
-    if (tensor.counts.n_groups > 0) width = std::max(width, tensor.source.size());
+    if (tensor.measured.n_values > 0) width = std::max(width, tensor.source.size());
   }
-  fmt::print("{:<{}} {:>10} {:>10} {:>13} {:>5}\n", "packed tensor", width, "groups", "proven",
-             "bit-identical", "ulp");
-  const auto print_row = [width](const std::string& name, const repack::ProofCounts& counts) {
-    fmt::print("{:<{}} {:>10} {:>10} {:>13} {:>5}\n", name, width, counts.n_groups,
-               FormatShare(counts.n_right_groups, counts.n_groups),
-               FormatShare(counts.n_bit_identical, counts.n_values), counts.worst_ulp);
-  };
-  std::map<std::string, size_t> accounts;
+  fmt::print("{:<{}} {:>10} {:>9} {:>13} {:>5} {:>10} {:>8} {:>9}\n", "packed tensor", width,
+             "groups", "proven", "bit-identical", "ulp", "rel. error", "SNR", "moved");
   for (const repack::VerifiedTensor& tensor : report.tensors) {
-    ++accounts[tensor.found_as];
-    if (tensor.counts.n_groups > 0) print_row(tensor.source, tensor.counts);
+    if (tensor.measured.n_values > 0)
+      PrintRow(tensor.source, width, tensor.counts, tensor.measured);
   }
-  print_row("total", report.totals);
+  if (report.int4.n_values > 0) PrintRow("total, int4", width, report.totals, report.int4);
+  if (report.int8.n_values > 0) PrintRow("total, int8", width, {}, report.int8);
+  std::map<std::string, size_t> accounts;
+  for (const repack::VerifiedTensor& tensor : report.tensors) ++accounts[tensor.found_as];
   fmt::print("\nsource tensors:");
   for (const auto& [account, n_tensors] : accounts) fmt::print(" {} {};", n_tensors, account);
   fmt::print(" {} in all\n", report.tensors.size());
   if (report.totals.n_zero_sign_lost > 0) {
     fmt::print("zeros read back with the other sign: {}\n", report.totals.n_zero_sign_lost);
   }
-  if (report.is_right()) {
-    fmt::print(
-        "VERIFIED: every code is right; {} of the values bit-identical under bf16(code x {} "
-        "scale), worst {} bf16 steps\n",
-        FormatShare(report.totals.n_bit_identical, report.totals.n_values), report.scale_dtype,
-        report.totals.worst_ulp);
-    return;
-  }
+}
+
+// What an encoding cost; levels are codes with their scale's sign (repack/verify_measure.h).
+void PrintMeasurement(const char* encoding, const repack::Measurement& measured) {
+  if (measured.n_values == 0 || measured.sum_squared_error == 0) return;
+  fmt::print("MEASURED, {}: relative error {:.3f} %, SNR {}, {} of the {} moved\n", encoding,
+             100 * measured.relative_error(), FormatSnr(measured),
+             FormatShare(measured.n_moved, measured.n_levels),
+             std::string_view(encoding) == "int4" ? "levels" : "codes");
+}
+
+void PrintReport(const repack::VerifyReport& report) {
+  constexpr size_t kMaxShownFaults = 20;
+  PrintTensors(report);
+  PrintMeasurement("int4", report.int4);
+  PrintMeasurement("int8", report.int8);
   for (size_t i = 0; i < std::min(report.faults.size(), kMaxShownFaults); ++i) {
     fmt::print("WRONG: {}\n", report.faults[i]);
   }
   if (report.faults.size() > kMaxShownFaults) {
     fmt::print("and {} more\n", report.faults.size() - kMaxShownFaults);
+  }
+  if (!report.is_right()) return;
+  if (report.int4.n_values > 0) {
+    fmt::print(
+        "VERIFIED: every int4 code is right; {} of the values bit-identical under bf16(code x {} "
+        "scale), worst {} bf16 steps\n",
+        FormatShare(report.totals.n_bit_identical, report.totals.n_values), report.scale_dtype,
+        report.totals.worst_ulp);
+  }
+  if (report.int8.n_values > 0) {
+    fmt::print(
+        "VERIFIED: every int8 code is the source's value / (largest of its channel / 127), "
+        "rounded: "
+        "approximate, as measured above\n");
   }
 }
 
@@ -85,7 +122,8 @@ void AddVerify(CLI::App& root, Action* action) {
   auto options = std::make_shared<VerifyOptions>();
   CLI::App* command = root.add_subcommand(
       "verify",
-      "Prove that a packed checkpoint stands for its bf16 source (exit 1 if it does not)");
+      "Prove that a packed checkpoint stands for its bf16 source (exit 1 if it does not), and "
+      "measure its error; OUT may be any compressed-tensors export of SRC, int4 or int8");
   command->add_option("SRC", options->source, "The bf16 model directory")->required();
   command->add_option("OUT", options->out, "The packed model directory")->required();
   command->add_option("--threads", options->n_threads, "Threads (default: the cores available)")

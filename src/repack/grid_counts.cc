@@ -22,6 +22,18 @@ void GridCounts::Add(const GridGroup& group) {
   if (!is_off_grid && !is_not_finite) ++n_by_peak_code[group.peak_code];
 }
 
+void GridCounts::Add(const GridSums& sums) {
+  n_groups += sums.n_groups;
+  n_values += sums.n_groups * kGridGroup;
+  n_exact_groups += sums.n_exact;
+  n_nearest_groups += sums.n_groups - sums.n_exact;
+  n_negative_scales += sums.n_negative_scales;
+  n_inexact_values += sums.n_inexact_values;
+  n_zero_sign_lost += sums.n_zero_sign_lost;
+  worst_ulp = std::max(worst_ulp, sums.worst_ulp);
+  for (size_t i = 0; i < n_by_peak_code.size(); ++i) n_by_peak_code[i] += sums.n_by_peak_code[i];
+}
+
 void GridCounts::Merge(const GridCounts& other) {
   n_groups += other.n_groups;
   n_exact_groups += other.n_exact_groups;

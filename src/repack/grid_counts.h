@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "repack/grid.h"
+#include "repack/grid_batch.h"
 
 namespace nibble::repack {
 
@@ -25,6 +26,7 @@ struct GridCounts {
   std::array<uint64_t, kMaxPeakCode + 1> n_by_peak_code{};  // groups on the grid; 0: all-zero
 
   void Add(const GridGroup& group);
+  void Add(const GridSums& sums);
   void Merge(const GridCounts& other);
 
   uint64_t n_bit_identical() const { return n_values - n_inexact_values - n_zero_sign_lost; }

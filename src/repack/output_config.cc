@@ -1,6 +1,5 @@
 #include "repack/output_config.h"
 
-#include <array>
 #include <string>
 #include <string_view>
 
@@ -16,12 +15,17 @@ std::string VllmName(std::string_view module) {
   return "language_model.model." + std::string(module.substr(kNested.size()));
 }
 
-Json Ignore(const Plan& plan, const Options& options) {
+bool PacksTables(Format format) {
+  return format == Format::kQ4W4A16Emb4 || format == Format::kW8A8Emb4;
+}
+
+Json Ignore(const gemma::Config& config, const Plan& plan, const Options& options) {
   Json ignore = Json::array();
-  if (options.format == Format::kQ4W4A16) {
+  if (!PacksTables(options.format)) {
     ignore.push_back("lm_head");
     if (options.keep_towers) ignore.push_back("language_model.lm_head");
   }
+  if (config.n_experts > 0) ignore.push_back("re:.*\\.router\\.proj$");
   for (const std::string& module : plan.unpacked_linears) {
     ignore.push_back(module);
     if (module.starts_with("model.language_model.")) ignore.push_back(VllmName(module));
@@ -33,35 +37,65 @@ Json Ignore(const Plan& plan, const Options& options) {
   return ignore;
 }
 
-Json QuantizationConfig(const Plan& plan, const Options& options) {
-  Json targets = {"Linear"};
-  if (options.format == Format::kQ4W4A16Emb4) {
-    for (const char* table :
-         {"re:.*embed_tokens$", "re:.*embed_tokens_per_layer$", "re:.*lm_head$"}) {
-      targets.push_back(table);
-    }
+// A scheme of compressed-tensors: which modules, their weights, their inputs.
+Json Group(const Json& targets, Encoding encoding) {
+  if (encoding == Encoding::kInt8Channel) {
+    return {{"targets", targets},
+            {"input_activations",
+             {{"num_bits", 8},
+              {"type", "int"},
+              {"symmetric", true},
+              {"strategy", "token"},
+              {"dynamic", true}}},
+            {"output_activations", nullptr},
+            {"weights",
+             {{"num_bits", 8},
+              {"type", "int"},
+              {"symmetric", true},
+              {"strategy", "channel"},
+              {"dynamic", false}}}};
   }
-  const Json weights = {{"num_bits", 4},
-                        {"type", "int"},
-                        {"symmetric", true},
-                        {"strategy", "group"},
-                        {"group_size", kGridGroup},
-                        {"dynamic", false}};
-  const Json group = {{"targets", targets},
-                      {"input_activations", nullptr},
-                      {"output_activations", nullptr},
-                      {"weights", weights}};
-  return {{"quant_method", "compressed-tensors"},
-          {"format", "pack-quantized"},
-          {"quantization_status", "compressed"},
-          {"config_groups", {{"group_0", group}}},
-          {"ignore", Ignore(plan, options)}};
+  return {{"targets", targets},
+          {"input_activations", nullptr},
+          {"output_activations", nullptr},
+          {"weights",
+           {{"num_bits", 4},
+            {"type", "int"},
+            {"symmetric", true},
+            {"strategy", "group"},
+            {"group_size", kGridGroup},
+            {"dynamic", false}}}};
+}
+
+Json QuantizationConfig(const gemma::Config& config, const Plan& plan, const Options& options) {
+  constexpr const char* kInt4 = "pack-quantized";
+  constexpr const char* kInt8 = "int-quantized";
+  Json linears = {"Linear"};
+  const Json tables = {"re:.*embed_tokens$", "re:.*embed_tokens_per_layer$", "re:.*lm_head$"};
+  Json result = {{"quant_method", "compressed-tensors"},
+                 {"quantization_status", "compressed"},
+                 {"ignore", Ignore(config, plan, options)}};
+  if (options.format == Format::kW8A8Emb4) {
+    Json group_0 = Group(linears, Encoding::kInt8Channel);
+    Json group_1 = Group(tables, Encoding::kInt4Group32);
+    group_0["format"] = kInt8;
+    group_1["format"] = kInt4;
+    result["format"] = "mixed-precision";
+    result["config_groups"] = {{"group_0", group_0}, {"group_1", group_1}};
+    return result;
+  }
+  const bool is_int8 = options.format == Format::kW8A8;
+  if (PacksTables(options.format)) linears.insert(linears.end(), tables.begin(), tables.end());
+  const Json group = Group(linears, is_int8 ? Encoding::kInt8Channel : Encoding::kInt4Group32);
+  result["format"] = is_int8 ? kInt8 : kInt4;
+  result["config_groups"] = {{"group_0", group}};
+  return result;
 }
 
 }  // namespace
 
 Json OutputConfig(const gemma::Config& config, const Plan& plan, const Options& options) {
-  const bool is_tied = config.tie_word_embeddings && options.format != Format::kQ4W4A16Emb4;
+  const bool is_tied = config.tie_word_embeddings && !PacksTables(options.format);
   const bool is_nested = config.json.contains("text_config");
   Json text = is_nested ? config.json.at("text_config") : config.json;
   text["tie_word_embeddings"] = is_tied;
@@ -84,7 +118,7 @@ Json OutputConfig(const gemma::Config& config, const Plan& plan, const Options& 
       if (config.json.contains(key)) result[key] = config.json.at(key);
     }
   }
-  result["quantization_config"] = QuantizationConfig(plan, options);
+  result["quantization_config"] = QuantizationConfig(config, plan, options);
   return result;
 }
 

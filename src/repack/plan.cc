@@ -1,5 +1,7 @@
 #include "repack/plan.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -59,7 +61,7 @@ class Planner {
     const std::optional<gemma::Part> part = gemma::PartOf(name);
     if (!part.has_value()) {
       return Fail("{}: tensor {} is not part of any Gemma 4 layout that nibble knows", tensor.shard,
-                  name);
+                  Outline(tensor));
     }
     const std::optional<std::string> text_name = gemma::TextName(name);
     if (!text_name.has_value()) {
@@ -73,8 +75,31 @@ class Planner {
       return {};
     }
     if (*text_name == kHead) return AddDuplicateHead(tensor, *part);
+    if (const auto spec_of_v = ExplicitV(*text_name); spec_of_v.has_value()) {
+      return AddExpected(tensor, *part, *spec_of_v);
+    }
     return Fail("{}: tensor {} has no place in the model that config.json describes", tensor.shard,
-                QuoteForMessage(name));
+                Outline(tensor));
+  }
+
+  // What a tensor without a place would leave unpacked.
+  std::string Outline(const Tensor& tensor) const {
+    return fmt::format("{} [{}] ({:.3g} % of the bytes)", QuoteForMessage(tensor.info.name),
+                       fmt::join(tensor.info.shape, ", "),
+                       100.0 * static_cast<double>(tensor.info.size_bytes) /
+                           static_cast<double>(source_.size_bytes()));
+  }
+
+  // A v_proj shipped by a layer whose V is K all the same: kept, a linear of k_proj's shape.
+  std::optional<gemma::TensorSpec> ExplicitV(std::string_view text_name) const {
+    constexpr std::string_view kV = ".self_attn.v_proj.weight";
+    if (!text_name.ends_with(kV)) return std::nullopt;
+    const std::string layer(text_name.substr(0, text_name.size() - kV.size()));
+    const auto k_proj = expected_.find(layer + ".self_attn.k_proj.weight");
+    if (k_proj == expected_.end()) return std::nullopt;
+    gemma::TensorSpec spec = k_proj->second;
+    spec.name = text_name;
+    return spec;
   }
 
   void AddTower(const Tensor& tensor, gemma::Part part) {
@@ -102,7 +127,8 @@ class Planner {
                   name, fmt::join(spec.shape, ", "), fmt::join(tensor.info.shape, ", "));
     }
     const std::string output = options_.keep_towers ? name : spec.name;
-    if (!IsPacked(spec.role)) {
+    const std::optional<Encoding> encoding = EncodingOf(spec.role);
+    if (!encoding.has_value()) {
       plan_.tensors.push_back({&tensor, Action::kCopy, part, output});
       return {};
     }
@@ -110,35 +136,39 @@ class Planner {
       return Fail("{}: tensor {}: expected BF16, found {}", tensor.shard, name,
                   Name(tensor.info.dtype));
     }
-    if (spec.shape.back() % kGridGroup != 0) return AddUnpackable(tensor, part, spec, output);
+    if (*encoding == Encoding::kInt4Group32 && spec.shape.back() % kGridGroup != 0) {
+      return AddUnpackable(tensor, part, spec, output);
+    }
     if (options_.format == Format::kGguf) {
-      AddPacked(tensor, part, output, 0, tensor.info.n_elements() / spec.shape.back());
+      AddPacked(tensor, part, *encoding, output, 0, tensor.info.n_elements() / spec.shape.back());
       return {};
     }
     if (spec.role == Role::kExpertBank) {
-      AddExperts(tensor, part, output);
+      AddExperts(tensor, part, *encoding, output);
       return {};
     }
-    AddPacked(tensor, part, WithoutWeight(output), 0, spec.shape[0]);
+    AddPacked(tensor, part, *encoding, WithoutWeight(output), 0, spec.shape[0]);
     if (spec.role == Role::kTokenEmbedding && config_.tie_word_embeddings) {
-      AddPacked(tensor, part, WithoutWeight(kHead), 0, spec.shape[0]);
+      AddPacked(tensor, part, *encoding, WithoutWeight(kHead), 0, spec.shape[0]);
     }
     return {};
   }
 
-  void AddPacked(const Tensor& tensor, gemma::Part part, std::string module, int64_t row_begin,
-                 int64_t n_rows) {
+  void AddPacked(const Tensor& tensor, gemma::Part part, Encoding encoding, std::string module,
+                 int64_t row_begin, int64_t n_rows) {
     plan_.tensors.push_back({.source = &tensor,
                              .action = Action::kPack,
                              .part = part,
                              .output = std::move(module),
+                             .encoding = encoding,
                              .row_begin = row_begin,
                              .n_rows = n_rows});
   }
 
   // A bank [E, rows, K] becomes linears per expert, as loaders name them: ".experts.gate_up_proj"
   // holds the gate's rows and then the up projection's.
-  void AddExperts(const Tensor& tensor, gemma::Part part, std::string_view bank) {
+  void AddExperts(const Tensor& tensor, gemma::Part part, Encoding encoding,
+                  std::string_view bank) {
     const size_t dot = bank.rfind('.');
     const std::string_view experts = bank.substr(0, dot);
     std::vector<std::string_view> projections = {"gate_proj", "up_proj"};
@@ -147,7 +177,8 @@ class Planner {
     int64_t row = 0;
     for (int64_t expert = 0; expert < tensor.info.shape[0]; ++expert) {
       for (const std::string_view projection : projections) {
-        AddPacked(tensor, part, fmt::format("{}.{}.{}", experts, expert, projection), row, n_rows);
+        AddPacked(tensor, part, encoding, fmt::format("{}.{}.{}", experts, expert, projection), row,
+                  n_rows);
         row += n_rows;
       }
     }
@@ -177,17 +208,21 @@ class Planner {
     return {};
   }
 
-  bool IsPacked(Role role) const {
+  // Nothing: the tensor stays as it is.
+  std::optional<Encoding> EncodingOf(Role role) const {
+    const Format format = options_.format;
+    const bool is_w8a8 = format == Format::kW8A8 || format == Format::kW8A8Emb4;
     switch (role) {
       case Role::kLinear:
       case Role::kExpertBank:
-        return true;
+        return is_w8a8 ? Encoding::kInt8Channel : Encoding::kInt4Group32;
       case Role::kTokenEmbedding:
       case Role::kPleEmbedding:
       case Role::kLmHead:
-        return options_.format != Format::kQ4W4A16;
+        if (format == Format::kQ4W4A16 || format == Format::kW8A8) return std::nullopt;
+        return Encoding::kInt4Group32;
       case Role::kPlain:
-        return false;
+        return std::nullopt;
     }
     CHECK(false);
   }
@@ -208,10 +243,18 @@ std::string_view Name(Format format) {
       return "q4w4a16";
     case Format::kQ4W4A16Emb4:
       return "q4w4a16emb4";
+    case Format::kW8A8:
+      return "w8a8";
+    case Format::kW8A8Emb4:
+      return "w8a8emb4";
     case Format::kGguf:
       return "gguf";
   }
   CHECK(false);
+}
+
+std::string_view Name(Encoding encoding) {
+  return encoding == Encoding::kInt4Group32 ? "int4 in groups of 32" : "int8 per channel";
 }
 
 std::string_view Name(Action action) {
@@ -239,6 +282,10 @@ std::vector<TensorInfo> PlannedTensor::OutputTensors(DType scale_dtype) const {
   if (action == Action::kCopy) return {Info(output, source->info.dtype, source->info.shape)};
   if (action != Action::kPack) return {};
   const int64_t k = n_columns();
+  if (encoding == Encoding::kInt8Channel) {
+    return {Info(output + ".weight", DType::kI8, {n_rows, k}),
+            Info(output + ".weight_scale", DType::kF32, {n_rows, 1})};
+  }
   return {Info(output + ".weight_packed", DType::kI32, {n_rows, k / 8}),
           Info(output + ".weight_scale", scale_dtype, {n_rows, k / kGridGroup}),
           Info(output + ".weight_shape", DType::kI64, {2})};

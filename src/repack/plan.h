@@ -18,6 +18,8 @@ namespace nibble::repack {
 enum class Format {
   kQ4W4A16,      // every linear in int4, tables bf16
   kQ4W4A16Emb4,  // both tables and an untied head as well
+  kW8A8,         // every linear in int8, not exact; tables bf16
+  kW8A8Emb4,     // the same, both tables and an untied head in int4
   kGguf,         // one file for llama.cpp (gguf_export.h): as emb4, banks and a tied table whole
 };
 std::string_view Name(Format format);
@@ -25,11 +27,20 @@ std::string_view Name(Format format);
 // How a packed matrix is stored (formats/).
 enum class Encoding {
   kInt4Group32,  // X.weight_packed, X.weight_scale, X.weight_shape
+  kInt8Channel,  // X.weight, X.weight_scale
+};
+std::string_view Name(Encoding encoding);
+
+// How int4 codes are found.
+enum class Rounding {
+  kNone,    // recovered from the grid, exactly
+  kMinMax,  // scale amax / 7.5, as usual exports choose it: lossy, for comparisons
 };
 
 struct Options {
   Format format = Format::kQ4W4A16;
-  DType scale_dtype = DType::kF16;  // or kBF16
+  DType scale_dtype = DType::kF16;  // of int4, or kBF16; int8 has float32 scales
+  Rounding rounding = Rounding::kNone;
   bool keep_towers = false;
   bool allow_off_grid = false;
   bool dry_run = false;

@@ -204,6 +204,7 @@ RepackReport BeginReport(const Plan& plan, const Options& options, const std::st
                        .action = tensor.action,
                        .part = tensor.part,
                        .output = tensor.output,
+                       .encoding = tensor.encoding,
                        .shape = tensor.source->info.shape,
                        .row_begin = tensor.row_begin,
                        .source_bytes = tensor.source_bytes(),

@@ -24,9 +24,10 @@ struct TensorReport {
   std::string source;
   Action action = Action::kCopy;
   gemma::Part part = gemma::Part::kBody;
-  std::string output;          // as PlannedTensor::output
-  std::vector<int64_t> shape;  // of the source
-  int64_t row_begin = 0;       // as in PlannedTensor
+  std::string output;                          // as PlannedTensor::output
+  Encoding encoding = Encoding::kInt4Group32;  // kPack
+  std::vector<int64_t> shape;                  // of the source
+  int64_t row_begin = 0;                       // as in PlannedTensor
   uint64_t source_bytes = 0;
   uint64_t output_bytes = 0;
   PackCounts counts;  // kPack
@@ -44,7 +45,14 @@ struct RepackReport {
   uint64_t source_bytes() const;  // of the tensors, each once
   uint64_t output_bytes() const;
   size_t CountOf(Action action) const;
+  double packed_share() const;  // of the source's bytes of the text model
+  std::vector<const TensorReport*> left_matrices() const;  // of the text model, copied as they are
   Json ToJson() const;
+
+ private:
+  // A tied table's entry as lm_head, whose source bytes were counted before.
+  bool IsSecondPacking(size_t i) const;
+  Json Coverage() const;
 };
 
 // Writes `out` (which must not exist, or be an empty directory) with nibble-report.json inside.

@@ -5,15 +5,17 @@
 #include <regex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/dtype.h"
 #include "gemma/tensors.h"
 
 namespace nibble::repack {
 namespace {
 
 constexpr std::string_view kPacked = ".weight_packed";
-constexpr std::string_view kPlain = ".weight";
+constexpr std::string_view kWeight = ".weight";
 
 // Longer names are refused: std::regex recurses along them.
 constexpr size_t kMaxNameBytes = 512;
@@ -30,7 +32,7 @@ std::vector<std::string> Spellings(const std::string& module) {
   if (module.starts_with(kNested)) {
     return {module, "language_model.model." + module.substr(kNested.size())};
   }
-  const std::optional<gemma::Part> part = gemma::PartOf(module + std::string(kPlain));
+  const std::optional<gemma::Part> part = gemma::PartOf(module + std::string(kWeight));
   const bool is_tower = part == gemma::Part::kVision || part == gemma::Part::kAudio;
   if (is_tower) return {module, module.substr(kModel.size())};
   return {module};
@@ -75,46 +77,102 @@ bool IsTable(std::string_view module) {
   return module.ends_with("embed_tokens") || module.ends_with("embed_tokens_per_layer");
 }
 
-Status CheckScheme(const Json& quantization, const Json& group) {
-  const auto expect = [](const Json& object, const char* key, const Json& expected) -> Status {
-    const Json found = Member(object, key);
-    if (found == expected) return {};
-    return Fail("quantization_config {}: expected {}, found {}", key, expected.dump(),
-                found.dump());
-  };
-  NIBBLE_RETURN_IF_ERROR(expect(quantization, "quant_method", "compressed-tensors"));
-  NIBBLE_RETURN_IF_ERROR(expect(quantization, "format", "pack-quantized"));
-  NIBBLE_RETURN_IF_ERROR(expect(group, "input_activations", nullptr));
-  const Json weights = Member(group, "weights");
-  NIBBLE_RETURN_IF_ERROR(expect(weights, "num_bits", 4));
-  NIBBLE_RETURN_IF_ERROR(expect(weights, "type", "int"));
-  NIBBLE_RETURN_IF_ERROR(expect(weights, "symmetric", true));
-  NIBBLE_RETURN_IF_ERROR(expect(weights, "strategy", "group"));
-  return expect(weights, "group_size", 32);
+Status Expect(const Json& object, const char* key, const Json& expected) {
+  const Json found = Member(object, key);
+  if (found == expected) return {};
+  return Fail("quantization_config {}: expected {}, found {}", key, expected.dump(), found.dump());
 }
 
-Status CheckModules(const checkpoint::Checkpoint& output, const NameRules& targets,
+enum class Form { kPlain, kInt4, kInt8 };
+
+constexpr const char* Name(Form form) {
+  switch (form) {
+    case Form::kPlain:
+      return "not packed";
+    case Form::kInt4:
+      return "packed as int4";
+    case Form::kInt8:
+      return "packed as int8";
+  }
+  return "";
+}
+
+// One of config_groups.
+struct Group {
+  NameRules targets;
+  Form form = Form::kInt4;
+};
+
+Result<Group> ParseGroup(const Json& quantization, const Json& group, bool is_only_one) {
+  NIBBLE_ASSIGN_OR_RETURN(NameRules targets, NameRules::Parse(group, "targets"));
+  const Json weights = Member(group, "weights");
+  const bool is_int8 = Member(weights, "num_bits") == 8;
+  NIBBLE_RETURN_IF_ERROR(Expect(weights, "num_bits", is_int8 ? 8 : 4));
+  NIBBLE_RETURN_IF_ERROR(Expect(weights, "type", "int"));
+  NIBBLE_RETURN_IF_ERROR(Expect(weights, "symmetric", true));
+  NIBBLE_RETURN_IF_ERROR(Expect(weights, "strategy", is_int8 ? "channel" : "group"));
+  if (is_int8) {
+    const Json inputs = Member(group, "input_activations");
+    NIBBLE_RETURN_IF_ERROR(Expect(inputs, "num_bits", 8));
+    NIBBLE_RETURN_IF_ERROR(Expect(inputs, "type", "int"));
+    NIBBLE_RETURN_IF_ERROR(Expect(inputs, "symmetric", true));
+    NIBBLE_RETURN_IF_ERROR(Expect(inputs, "strategy", "token"));
+    NIBBLE_RETURN_IF_ERROR(Expect(inputs, "dynamic", true));
+  } else {
+    NIBBLE_RETURN_IF_ERROR(Expect(group, "input_activations", nullptr));
+    NIBBLE_RETURN_IF_ERROR(Expect(weights, "group_size", 32));
+  }
+  NIBBLE_RETURN_IF_ERROR(Expect(is_only_one ? quantization : group, "format",
+                                is_int8 ? "int-quantized" : "pack-quantized"));
+  return Group{std::move(targets), is_int8 ? Form::kInt8 : Form::kInt4};
+}
+
+Result<std::vector<Group>> ParseGroups(const Json& quantization) {
+  NIBBLE_RETURN_IF_ERROR(Expect(quantization, "quant_method", "compressed-tensors"));
+  const Json groups = Member(quantization, "config_groups");
+  if (!groups.is_object() || groups.empty()) {
+    return Fail("quantization_config config_groups: expected at least one group");
+  }
+  const bool is_only_one = groups.size() == 1;
+  if (!is_only_one) NIBBLE_RETURN_IF_ERROR(Expect(quantization, "format", "mixed-precision"));
+  std::vector<Group> result;
+  for (const Json& group : groups) {
+    NIBBLE_ASSIGN_OR_RETURN(Group parsed, ParseGroup(quantization, group, is_only_one));
+    result.push_back(std::move(parsed));
+  }
+  return result;
+}
+
+// What a loader expects a module to be: the first group that names it, else the one that names its
+// class.
+Form ExpectedForm(const std::string& spelling, bool is_linear, const std::vector<Group>& groups,
+                  const NameRules& ignore) {
+  if (ignore.Matches(spelling)) return Form::kPlain;
+  for (const Group& group : groups) {
+    if (group.targets.Matches(spelling)) return group.form;
+  }
+  for (const Group& group : groups) {
+    if (is_linear && group.targets.Matches("Linear")) return group.form;
+  }
+  return Form::kPlain;
+}
+
+Status CheckModules(const checkpoint::Checkpoint& output, const std::vector<Group>& groups,
                     const NameRules& ignore) {
   for (const checkpoint::Tensor& tensor : output.tensors()) {
     const std::string& name = tensor.info.name;
-    const bool is_packed = name.ends_with(kPacked);
-    if (!is_packed && !(name.ends_with(kPlain) && tensor.info.shape.size() == 2)) continue;
+    const bool is_int4 = name.ends_with(kPacked);
+    if (!is_int4 && !(name.ends_with(kWeight) && tensor.info.shape.size() == 2)) continue;
     if (name.size() > kMaxNameBytes) return Fail("a tensor name of {} bytes", name.size());
-    const std::string module = name.substr(0, name.size() - (is_packed ? kPacked : kPlain).size());
+    const std::string module = name.substr(0, name.size() - (is_int4 ? kPacked : kWeight).size());
+    const bool is_int8 = tensor.info.dtype == DType::kI8;
+    const Form form = is_int4 ? Form::kInt4 : (is_int8 ? Form::kInt8 : Form::kPlain);
     const bool is_linear = !IsTable(module) && module != "lm_head";
     for (const std::string& spelling : Spellings(module)) {
-      const bool is_target = targets.Matches(spelling) || (is_linear && targets.Matches("Linear"));
-      const bool is_ignored = ignore.Matches(spelling);
-      if (is_packed && (!is_target || is_ignored)) {
-        return Fail("quantization_config: module {} is packed, but {}", spelling,
-                    is_ignored ? "\"ignore\" matches it" : "no target matches it");
-      }
-      if (!is_packed && is_target && !is_ignored) {
-        return Fail(
-            "quantization_config: module {} is not packed, but a target matches it and "
-            "\"ignore\" does not",
-            spelling);
-      }
+      const Form expected = ExpectedForm(spelling, is_linear, groups, ignore);
+      if (form == expected) continue;
+      return Fail("quantization_config: module {} is {}, but by targets and \"ignore\" {}",
+                  spelling, Name(form), Name(expected));
     }
   }
   return {};
@@ -148,15 +206,9 @@ Status CheckConfig(const Json& source_config, const Json& config,
   NIBBLE_RETURN_IF_ERROR(CheckArchitecture(TextConfig(source_config), TextConfig(config)));
   const Json quantization = Member(config, "quantization_config");
   if (!quantization.is_object()) return Fail("no quantization_config");
-  const Json groups = Member(quantization, "config_groups");
-  if (!groups.is_object() || groups.size() != 1 || !groups.front().is_object()) {
-    return Fail("quantization_config config_groups: expected one group, found {}", groups.size());
-  }
-  const Json& group = groups.front();
-  NIBBLE_RETURN_IF_ERROR(CheckScheme(quantization, group));
-  NIBBLE_ASSIGN_OR_RETURN(const NameRules targets, NameRules::Parse(group, "targets"));
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<Group> groups, ParseGroups(quantization));
   NIBBLE_ASSIGN_OR_RETURN(const NameRules ignore, NameRules::Parse(quantization, "ignore"));
-  NIBBLE_RETURN_IF_ERROR(CheckModules(output, targets, ignore));
+  NIBBLE_RETURN_IF_ERROR(CheckModules(output, groups, ignore));
   if (output.Find("lm_head.weight_packed") == nullptr) return {};
   for (const Json& level : {config, TextConfig(config)}) {
     if (Member(level, "tie_word_embeddings") != false) {

@@ -27,6 +27,24 @@ TEST(Plan, APackedModuleIsThreeTensorsOfItsRows) {
   EXPECT_EQ(tensors[2].size_bytes, 16u);
 }
 
+TEST(Plan, AnInt8ModuleIsItsCodesAndOneScaleARow) {
+  const checkpoint::Tensor source = Matrix(10, 48);  // no multiple of 32
+  const PlannedTensor planned{.source = &source,
+                              .action = Action::kPack,
+                              .output = "model.x",
+                              .encoding = Encoding::kInt8Channel,
+                              .row_begin = 4,
+                              .n_rows = 6};
+  const auto tensors = planned.OutputTensors(DType::kF16);
+  ASSERT_EQ(tensors.size(), 2u);
+  EXPECT_EQ(tensors[0].name, "model.x.weight");
+  EXPECT_EQ(tensors[0].dtype, DType::kI8);
+  EXPECT_EQ(tensors[0].shape, (std::vector<int64_t>{6, 48}));
+  EXPECT_EQ(tensors[1].name, "model.x.weight_scale");
+  EXPECT_EQ(tensors[1].dtype, DType::kF32);
+  EXPECT_EQ(tensors[1].shape, (std::vector<int64_t>{6, 1}));
+}
+
 TEST(Plan, ShardsEndBeforeTheyOverflow) {
   const checkpoint::Tensor small = Matrix(1, 50);   // 100 bytes
   const checkpoint::Tensor large = Matrix(1, 500);  // 1,000 bytes: more than a shard

@@ -1,0 +1,124 @@
+#include "repack/verify_int8.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "base/float16.h"
+
+namespace nibble::repack {
+namespace {
+
+constexpr int64_t kSliceBytes = int64_t{64} << 20;  // of source, between two looks at progress
+
+float ReadScale(const Int8Matrix& matrix, int64_t row) {
+  const std::byte* at = matrix.scales.data() + row * SizeBytes(matrix.scale_dtype);
+  if (matrix.scale_dtype == DType::kF32) {
+    float scale = 0;
+    std::memcpy(&scale, at, sizeof scale);
+    return scale;
+  }
+  uint16_t bits = 0;
+  std::memcpy(&bits, at, sizeof bits);
+  return matrix.scale_dtype == DType::kF16 ? Fp16ToFloat(bits) : Bf16ToFloat(bits);
+}
+
+float RoundScale(float scale, DType dtype) {
+  if (dtype == DType::kF32) return scale;
+  return dtype == DType::kF16 ? Fp16ToFloat(FloatToFp16(scale)) : RoundToBf16(scale);
+}
+
+std::vector<float> ReadSource(const Int8Matrix& matrix, int64_t row) {
+  std::vector<float> values(static_cast<size_t>(matrix.n_columns));
+  const std::byte* at = matrix.source.data() + row * matrix.n_columns * 2;
+  for (size_t i = 0; i < values.size(); ++i) {
+    uint16_t bits = 0;
+    std::memcpy(&bits, at + i * sizeof bits, sizeof bits);
+    values[i] = Bf16ToFloat(bits);
+  }
+  return values;
+}
+
+float ExpectedScale(const std::vector<float>& values, DType dtype) {
+  const auto by_size = [](float a, float b) { return std::fabs(a) < std::fabs(b); };
+  const float largest = std::fabs(*std::ranges::max_element(values, by_size));
+  const float scale = RoundScale(largest / 127, dtype);
+  return scale > 0 ? scale : 1;
+}
+
+int ExpectedCode(float value, float scale) {
+  const auto code = std::lrint(value / scale);  // half to even, the default rounding
+  return static_cast<int>(std::clamp<long>(code, -127, 127));
+}
+
+int CodeAt(const Int8Matrix& matrix, int64_t row, size_t column) {
+  return std::to_integer<int8_t>(matrix.codes[row * matrix.n_columns + column]);
+}
+
+struct Row {
+  Measurement measured;
+  bool is_right = true;
+};
+
+Row CheckRow(const Int8Matrix& matrix, int64_t row) {
+  const std::vector<float> values = ReadSource(matrix, row);
+  const float stored = ReadScale(matrix, row);
+  const float expected = ExpectedScale(values, matrix.scale_dtype);
+  Row result{.measured = {.n_levels = values.size()}, .is_right = stored == expected};
+  for (size_t i = 0; i < values.size(); ++i) {
+    const int code = CodeAt(matrix, row, i);
+    result.measured.AddValue(values[i], static_cast<float>(code) * stored);
+    result.measured.n_moved += code != ExpectedCode(values[i], expected) ? 1 : 0;
+  }
+  result.is_right = result.is_right && result.measured.n_moved == 0;
+  return result;
+}
+
+}  // namespace
+
+Int8Check CheckInt8(const Int8Matrix& matrix, ThreadPool& pool,
+                    const std::function<void(uint64_t)>& advance) {
+  const int64_t row_bytes = matrix.n_columns * 2;
+  const int64_t n_rows = std::ssize(matrix.source) / row_bytes;
+  const int64_t slice_rows = std::max<int64_t>(1, kSliceBytes / row_bytes);
+  Int8Check check;
+  for (int64_t first = 0; first < n_rows; first += slice_rows) {
+    std::vector<Row> rows(static_cast<size_t>(std::min(slice_rows, n_rows - first)));
+    pool.ParallelFor(std::ssize(rows), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) rows[i] = CheckRow(matrix, first + i);
+    });
+    for (int64_t i = 0; i < std::ssize(rows); ++i) {  // in order, so that sums are the same always
+      check.measured.Merge(rows[i].measured);
+      ++check.n_rows;
+      check.n_right_rows += rows[i].is_right ? 1 : 0;
+      if (!rows[i].is_right && !check.first_wrong_row.has_value()) {
+        check.first_wrong_row = first + i;
+      }
+    }
+    advance(rows.size() * static_cast<uint64_t>(row_bytes));
+  }
+  return check;
+}
+
+std::string DescribeInt8Fault(const Int8Matrix& matrix, int64_t row) {
+  const std::vector<float> values = ReadSource(matrix, row);
+  const float stored = ReadScale(matrix, row);
+  const float expected = ExpectedScale(values, matrix.scale_dtype);
+  if (stored != expected) {
+    return fmt::format("row {}: scale is {}, expected {} (largest magnitude / 127)", row, stored,
+                       expected);
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    const int code = CodeAt(matrix, row, i);
+    const int expected_code = ExpectedCode(values[i], expected);
+    if (code == expected_code) continue;
+    return fmt::format("row {} column {}: code is {}, expected {} ({} / {})", row, i, code,
+                       expected_code, values[i], expected);
+  }
+  return fmt::format("row {}", row);
+}
+
+}  // namespace nibble::repack
