@@ -26,5 +26,6 @@ void AddTokenize(CLI::App& root, Action* action);
 void AddDetokenize(CLI::App& root, Action* action);
 void AddGenerate(CLI::App& root, Action* action);
 void AddEval(CLI::App& root, Action* action);
+void AddBench(CLI::App& root, Action* action);
 
 }  // namespace nibble::cli

@@ -1,0 +1,127 @@
+#include "measure/speed.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <random>
+#include <utility>
+
+namespace nibble::measure {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+class Bench {
+ public:
+  Bench(engine::Engine& engine, int64_t n_token_ids) : engine_(engine), ids_(0, n_token_ids - 1) {}
+
+  // Seconds from submission to the first token.
+  Result<double> Prefill(int n_tokens) {
+    const Clock::time_point start = Clock::now();
+    NIBBLE_RETURN_IF_ERROR(Submit(n_tokens, 1));
+    while (!engine_.idle()) engine_.Step();
+    return SecondsSince(start);
+  }
+
+  // Tokens per second of all sequences, once all of them decode.
+  Result<double> Decode(int n_context, int n_sequences, int n_tokens) {
+    std::vector<engine::RequestId> requests;
+    for (int i = 0; i < n_sequences; ++i) {
+      // Enough that none ends before the last has begun.
+      NIBBLE_ASSIGN_OR_RETURN(const auto id, Submit(n_context, n_tokens + n_context + n_sequences));
+      requests.push_back(id);
+    }
+    // The last prompt's first token, then one step of all to warm up.
+    for (bool all_decode = false; !all_decode;) {
+      for (const engine::Event& event : engine_.Step())
+        all_decode |= event.request_id == requests.back();
+    }
+    engine_.Step();
+    const Clock::time_point start = Clock::now();
+    for (int i = 0; i < n_tokens; ++i) engine_.Step();
+    const double seconds = SecondsSince(start);
+    for (const engine::RequestId id : requests) engine_.Cancel(id);
+    return n_sequences * n_tokens / seconds;
+  }
+
+ private:
+  Result<engine::RequestId> Submit(int n_prompt_tokens, int max_tokens) {
+    engine::Request request;
+    request.max_tokens = max_tokens;
+    for (int i = 0; i < n_prompt_tokens; ++i) {
+      request.prompt_ids.push_back(static_cast<int32_t>(ids_(random_)));
+    }
+    return engine_.Submit(std::move(request));
+  }
+
+  engine::Engine& engine_;
+  std::mt19937_64 random_;
+  std::uniform_int_distribution<int64_t> ids_;
+};
+
+}  // namespace
+
+double SpeedRow::median() const {
+  std::vector<double> sorted = tokens_per_s;
+  std::ranges::sort(sorted);
+  const size_t n = sorted.size();
+  return n % 2 == 1 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+}
+
+Result<std::vector<SpeedRow>> MeasureSpeed(engine::Engine& engine, int64_t n_token_ids,
+                                           const SpeedOptions& options) {
+  std::vector<SpeedRow> rows;
+  for (const int n_prompt : options.prompts) {
+    rows.push_back({.work = "prefill", .n_context_tokens = n_prompt, .tokens_per_s = {}});
+  }
+  for (const int n_context : options.contexts) {
+    for (const int n_sequences : options.batches) {
+      rows.push_back({.work = "decode",
+                      .n_context_tokens = n_context,
+                      .n_sequences = n_sequences,
+                      .tokens_per_s = {}});
+    }
+  }
+  Bench bench(engine, n_token_ids);
+  for (int run = 0; run < options.n_runs; ++run) {
+    for (SpeedRow& row : rows) {
+      if (row.work == "prefill") {
+        NIBBLE_ASSIGN_OR_RETURN(const double seconds, bench.Prefill(row.n_context_tokens));
+        row.tokens_per_s.push_back(row.n_context_tokens / seconds);
+      } else {
+        NIBBLE_ASSIGN_OR_RETURN(const double rate, bench.Decode(row.n_context_tokens,
+                                                                row.n_sequences, options.n_tokens));
+        row.tokens_per_s.push_back(rate);
+      }
+    }
+  }
+  return rows;
+}
+
+double ReadBandwidth(ThreadPool& pool) {
+  constexpr int64_t kWords = int64_t{1} << 27;  // 1 GiB
+  constexpr int kPasses = 4;
+  const auto words = std::make_unique<uint64_t[]>(kWords);
+  std::atomic<uint64_t> total = 0;
+  double best_s = 0;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    const Clock::time_point start = Clock::now();
+    pool.ParallelFor(kWords, [&](int64_t begin, int64_t end) {
+      uint64_t sums[8] = {};
+      for (int64_t i = begin; i + 8 <= end; i += 8) {
+        for (int64_t lane = 0; lane < 8; ++lane) sums[lane] += words[i + lane];
+      }
+      for (const uint64_t sum : sums) total += sum;
+    });
+    const double seconds = SecondsSince(start);
+    if (pass == 1 || (pass > 1 && seconds < best_s)) best_s = seconds;  // the first one warms up
+  }
+  return static_cast<double>(kWords) * 8 / best_s;
+}
+
+}  // namespace nibble::measure

@@ -1,0 +1,41 @@
+// How fast a model runs in this process: reading prompts, and decoding at a length of context and a
+// number of sequences; beside the rate at which this machine reads memory, which bounds decoding.
+// Prompts are random token ids, never the same twice. Tested by speed_test.cc.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "engine/engine.h"
+
+namespace nibble::measure {
+
+struct SpeedOptions {
+  std::vector<int> prompts = {512};   // tokens, read alone
+  std::vector<int> contexts = {128};  // tokens before those that are decoded
+  std::vector<int> batches = {1};     // sequences that decode together
+  int n_tokens = 32;                  // decoded by each of them, after one to warm up
+  int n_runs = 3;
+};
+
+struct SpeedRow {
+  std::string_view work;     // "prefill" or "decode"
+  int n_context_tokens = 0;  // the prompt, or what stands before the decoded tokens
+  int n_sequences = 1;
+  std::vector<double> tokens_per_s;  // of all sequences together, one a run
+
+  double median() const;
+};
+
+// Errors: those of Engine::Submit.
+Result<std::vector<SpeedRow>> MeasureSpeed(engine::Engine& engine, int64_t n_token_ids,
+                                           const SpeedOptions& options);
+
+// Bytes per second at which all threads of the pool read memory that is in no cache: the best of a
+// few passes over 1 GiB.
+double ReadBandwidth(ThreadPool& pool);
+
+}  // namespace nibble::measure
