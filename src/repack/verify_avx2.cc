@@ -11,8 +11,8 @@ struct Avx2 {
   using U32 = uint32_t __attribute__((vector_size(32)));
 
   static __m256i RoundToBf16(__m256 value) {
-    const U32 bits = (U32)value;
-    return (__m256i)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);  // ties to even
+    const U32 bits = reinterpret_cast<U32>(value);
+    return reinterpret_cast<__m256i>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);  // ties to even
   }
 
   static __m256i LoadTwo(const std::byte* low, const std::byte* high) {
