@@ -12,8 +12,8 @@
 #include "base/progress.h"
 #include "base/thread_pool.h"
 #include "cli/command.h"
+#include "cli/model_files.h"
 #include "engine/engine.h"
-#include "engine/stop_tokens.h"
 #include "measure/ask.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
@@ -79,10 +79,10 @@ Result<int> Eval(const EvalFlags& flags) {
   NIBBLE_ASSIGN_OR_RETURN(const kernels::KernelTable* kernels,
                           kernels::ChooseKernels(std::getenv("NIBBLE_KERNELS")));
   NIBBLE_ASSIGN_OR_RETURN(const model::Weights weights, model::LoadWeights(flags.model, pool));
-  NIBBLE_ASSIGN_OR_RETURN(const text::Tokenizer tokenizer, text::Tokenizer::Open(flags.model));
+  NIBBLE_ASSIGN_OR_RETURN(const text::Tokenizer tokenizer, OpenTokenizer(flags.model));
   text::ChatOptions chat;
-  NIBBLE_ASSIGN_OR_RETURN(chat.closes_empty_thought, text::ClosesEmptyThought(flags.model));
-  NIBBLE_ASSIGN_OR_RETURN(const std::vector<int32_t> stop_ids, engine::ReadStopTokens(flags.model));
+  NIBBLE_ASSIGN_OR_RETURN(chat.closes_empty_thought, ClosesEmptyThought(flags.model));
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<int32_t> stop_ids, StopTokens(flags.model));
   if (!flags.out.empty()) NIBBLE_RETURN_IF_ERROR(CreateRunDirectory(flags.out));
   const std::vector<measure::Question> questions = measure::MakeQuestions(flags.n, flags.seed);
 
@@ -111,7 +111,7 @@ Result<int> Eval(const EvalFlags& flags) {
 void AddEval(CLI::App& root, Action* action) {
   auto flags = std::make_shared<EvalFlags>();
   CLI::App* command = root.add_subcommand("eval", "Score a model on questions with exact answers");
-  command->add_option("MODEL", flags->model, "Model directory")->required();
+  command->add_option("MODEL", flags->model, "Model directory or .gguf file")->required();
   command->add_option("--suite", flags->suite, "forty: products, sums, capitals")
       ->required()
       ->check(CLI::IsMember({"forty"}));

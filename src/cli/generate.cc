@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -16,8 +15,8 @@
 #include "base/json.h"
 #include "base/thread_pool.h"
 #include "cli/command.h"
+#include "cli/model_files.h"
 #include "engine/engine.h"
-#include "engine/stop_tokens.h"
 #include "text/chat.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
@@ -59,7 +58,7 @@ Result<std::vector<int32_t>> PromptIds(const GenerateFlags& flags,
   if (flags.raw) return tokenizer->Encode(prompt, !prompt.starts_with("<bos>"));
   const Json messages = Json::array({{{"role", "user"}, {"content", prompt}}});
   text::ChatOptions options;
-  NIBBLE_ASSIGN_OR_RETURN(options.closes_empty_thought, text::ClosesEmptyThought(flags.model));
+  NIBBLE_ASSIGN_OR_RETURN(options.closes_empty_thought, ClosesEmptyThought(flags.model));
   NIBBLE_ASSIGN_OR_RETURN(const std::string chat, text::RenderChat(messages, nullptr, options));
   return tokenizer->Encode(chat, false);
 }
@@ -136,9 +135,8 @@ Result<int> Generate(const GenerateFlags& flags) {
   NIBBLE_ASSIGN_OR_RETURN(const model::Weights weights, model::LoadWeights(flags.model, pool));
   // With token ids given, a model without a tokenizer still answers in token ids.
   std::optional<text::Tokenizer> tokenizer;
-  if (flags.prompt_ids.empty() ||
-      std::filesystem::exists(std::filesystem::path(flags.model) / "tokenizer.json")) {
-    NIBBLE_ASSIGN_OR_RETURN(tokenizer, text::Tokenizer::Open(flags.model));
+  if (flags.prompt_ids.empty() || HasTokenizer(flags.model)) {
+    NIBBLE_ASSIGN_OR_RETURN(tokenizer, OpenTokenizer(flags.model));
   }
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt_ids, PromptIds(flags, tokenizer));
   engine::Request request{.prompt_ids = prompt_ids,
@@ -148,7 +146,7 @@ Result<int> Generate(const GenerateFlags& flags) {
                           .n_top_logprobs = flags.top_logprobs,
                           .prompt_logprobs = flags.prompt_logprobs};
   if (!flags.ignore_eos) {
-    NIBBLE_ASSIGN_OR_RETURN(request.stop_ids, engine::ReadStopTokens(flags.model));
+    NIBBLE_ASSIGN_OR_RETURN(request.stop_ids, StopTokens(flags.model));
   }
   engine::Engine engine(weights, *kernels, pool, {.prefill_chunk_tokens = flags.prefill_chunk});
   NIBBLE_RETURN_IF_ERROR(engine.Submit(std::move(request)));
@@ -170,7 +168,7 @@ Result<int> Generate(const GenerateFlags& flags) {
 void AddGenerate(CLI::App& root, Action* action) {
   auto flags = std::make_shared<GenerateFlags>();
   CLI::App* command = root.add_subcommand("generate", "Answer one prompt");
-  command->add_option("MODEL", flags->model, "Model directory")->required();
+  command->add_option("MODEL", flags->model, "Model directory or .gguf file")->required();
   CLI::Option* prompt =
       command->add_option("PROMPT", flags->prompt, "Text of the user's turn; - reads stdin");
   CLI::Option* ids = command

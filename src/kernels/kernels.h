@@ -30,6 +30,9 @@ inline constexpr int64_t kPageTokens = 16;
 // head_dim must be a multiple of this.
 inline constexpr int64_t kHeadDimMultiple = 16;
 
+// Longest row of an int8 matrix: a sum of so many products of two codes fits into int32.
+inline constexpr int64_t kMaxInt8Columns = (int64_t{1} << 31) / (128 * 128) - 1;
+
 // One token's query heads that share a KV head, against that head's keys and values in pages.
 struct AttentionCall {
   const float* q = nullptr;  // [n_queries, C], normed and rotated
@@ -50,12 +53,25 @@ struct KernelTable {
 
   // y[t, n] = sum over k of x[t, k] w[n, k] for all tokens and the rows n of tiles [tile_begin,
   // tile_end). x: [n_tokens, K], y: [n_tokens, N], row-major. K runs in blocks of 32: a block's
-  // products x * w (int4: x * code) are summed in order from zero, an int4 block's sum is then
-  // multiplied by its scale, and block sums are added in order from zero.
-  // BOUNDED: |error| <= g(34 + ceil(K / 32)) * sum over k of |x w|: one rounding of the product, at
-  // most 32 in the block, one of the scale, one per block.
+  // products x * w (int4, int8: x * code) are summed in order from zero, an int4 block's sum is
+  // then multiplied by its scale, and block sums are added in order from zero. An int8 block is two
+  // of 16, each with its scale. BOUNDED: |error| <= g(34 + ceil(K / 32)) * sum over k of |x w|: one
+  // rounding of the product, at most 32 in the block, one of the scale, one per block. int8: g(18 +
+  // ceil(K / 16)).
   void (*matmul)(const PackedWeight& w, int64_t tile_begin, int64_t tile_end, const float* x,
                  int64_t n_tokens, float* y);
+
+  // The inputs of an int8-channel matrix, as readers of that format take them: each of n_rows rows
+  // of x gets scale = largest magnitude / 127 (1 for a row of zeros) and codes = x / scale, rounded
+  // half to even, -127 .. 127. EXACT.
+  void (*quantize_rows)(const float* x, int64_t n_rows, int64_t width, int8_t* codes,
+                        float* scales);
+
+  // y[t, n] = float(sum over k of x[t, k] w[n, k]) * x_scales[t] * w.row_scales()[n] for all tokens
+  // and the rows n of tiles [tile_begin, tile_end); w in kInt8Channel, K <= kMaxInt8Columns, the
+  // sum in int32. EXACT.
+  void (*matmul_int8)(const PackedWeight& w, int64_t tile_begin, int64_t tile_end, const int8_t* x,
+                      const float* x_scales, int64_t n_tokens, float* y);
 
   // y = x * (1 / sqrt(mean(x^2) + eps)) * weight for each of n_rows rows of `width`; weight may be
   // null (no multiplication). mean: lane sum of squares / width. y may be x.

@@ -6,6 +6,8 @@
 
 #include "base/check.h"
 #include "formats/int4_group32.h"
+#include "formats/q4_0.h"
+#include "formats/q6_k.h"
 
 namespace nibble::kernels {
 namespace {
@@ -33,6 +35,37 @@ PackedWeight::PackedWeight(WeightFormat format, int64_t n_rows, int64_t n_column
   const auto bytes = std::max<size_t>(kAlignmentBytes, static_cast<size_t>(size_bytes()));
   data_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignmentBytes, bytes)));
   CHECK(data_ != nullptr);
+}
+
+int64_t PackedWeight::block_bytes() const {
+  switch (format_) {
+    case WeightFormat::kBf16:
+      return kBf16BlockBytes;
+    case WeightFormat::kInt4:
+      return kInt4BlockBytes;
+    case WeightFormat::kInt8:
+      return kInt8BlockBytes;
+    case WeightFormat::kInt8Channel:
+      return kInt8ChannelBlockBytes;
+    case WeightFormat::kFloat32:
+      return kFloat32BlockBytes;
+  }
+  CHECK(false);
+}
+
+template <typename Fill>
+void PackedWeight::FillTiles(std::byte empty, ThreadPool& pool, Fill fill) {
+  const int64_t tile_bytes = n_blocks() * block_bytes();
+  pool.ParallelFor(n_tiles(), [&](int64_t begin, int64_t end) {
+    for (int64_t tile_idx = begin; tile_idx < end; ++tile_idx) {
+      std::byte* const tile = data_.get() + tile_idx * tile_bytes;
+      std::fill(tile, tile + tile_bytes, empty);
+      const int64_t first_row = tile_idx * kTileRows;
+      for (int64_t row = first_row; row < std::min(first_row + kTileRows, n_rows_); ++row) {
+        fill(tile, row);
+      }
+    }
+  });
 }
 
 PackedWeight PackedWeight::FromBf16(std::span<const std::byte> rows, int64_t n_rows,
@@ -83,6 +116,92 @@ PackedWeight PackedWeight::FromInt4(std::span<const std::byte> packed,
         const auto row_bytes = static_cast<size_t>(n_columns / 2);
         PackInt4Row(packed.subspan(static_cast<size_t>(source_row) * row_bytes, row_bytes), tile,
                     row);
+      }
+    }
+  });
+  return weight;
+}
+
+PackedWeight PackedWeight::FromInt8Channel(std::span<const std::byte> codes,
+                                           std::span<const std::byte> scales, DType scale_dtype,
+                                           int64_t n_rows, int64_t n_columns, ThreadPool& pool) {
+  CHECK(codes.size() == static_cast<size_t>(n_rows * n_columns));
+  CHECK(scales.size() == static_cast<size_t>(n_rows * SizeBytes(scale_dtype)));
+  PackedWeight weight(WeightFormat::kInt8Channel, n_rows, n_columns);
+  for (int64_t row = 0; row < n_rows; ++row) {
+    weight.row_scales_.push_back(formats::ReadScale(scales, scale_dtype, row));
+  }
+  weight.FillTiles(std::byte{0}, pool, [&](std::byte* tile, int64_t row) {
+    const std::byte* const source = codes.data() + row * n_columns;
+    for (int64_t k = 0; k < n_columns; ++k) tile[k * kTileRows + row % kTileRows] = source[k];
+  });
+  return weight;
+}
+
+PackedWeight PackedWeight::FromFloat32(std::span<const std::byte> rows, int64_t n_rows,
+                                       int64_t n_columns, ThreadPool& pool) {
+  CHECK(rows.size() == static_cast<size_t>(n_rows * n_columns) * sizeof(float));
+  PackedWeight weight(WeightFormat::kFloat32, n_rows, n_columns);
+  weight.FillTiles(std::byte{0}, pool, [&](std::byte* tile, int64_t row) {
+    const std::byte* const source = rows.data() + row * n_columns * 4;
+    for (int64_t k = 0; k < n_columns; ++k) {
+      std::memcpy(tile + (k * kTileRows + row % kTileRows) * 4, source + k * 4, 4);
+    }
+  });
+  return weight;
+}
+
+PackedWeight PackedWeight::FromQ40(std::span<const std::byte> blocks, int64_t n_rows,
+                                   int64_t n_columns, ThreadPool& pool) {
+  static_assert(kBlockK == formats::kQ40BlockSize);
+  constexpr int64_t kBytes = formats::kQ40BlockBytes;
+  CHECK(n_columns % kBlockK == 0);
+  CHECK(blocks.size() == static_cast<size_t>(n_rows * (n_columns / kBlockK) * kBytes));
+  PackedWeight weight(WeightFormat::kInt4, n_rows, n_columns);
+  const int64_t n_blocks = weight.n_blocks();
+  // Rows that do not exist are never read back, so their scales may be anything finite.
+  weight.FillTiles(kZeroCodes, pool, [&](std::byte* tile, int64_t row) {
+    for (int64_t i = 0; i < n_blocks; ++i) {
+      int8_t codes[kBlockK];
+      const float scale = formats::UnpackQ40Block(
+          blocks.subspan(static_cast<size_t>((row * n_blocks + i) * kBytes)).first<kBytes>(),
+          codes);
+      std::byte* const block = tile + i * kInt4BlockBytes;
+      const int64_t lane = row % kTileRows;
+      std::memcpy(block + lane * 4, &scale, sizeof scale);
+      for (int64_t pair = 0; pair < kBlockK / 2; ++pair) {
+        const int both = (codes[2 * pair] + 8) | (codes[2 * pair + 1] + 8) << 4;
+        block[kTileRows * 4 + pair * kTileRows + lane] = static_cast<std::byte>(both);
+      }
+    }
+  });
+  return weight;
+}
+
+PackedWeight PackedWeight::FromQ6K(std::span<const std::byte> blocks, int64_t n_rows,
+                                   int64_t n_columns, ThreadPool& pool) {
+  constexpr int64_t kSize = formats::kQ6KBlockSize;
+  constexpr int64_t kBytes = formats::kQ6KBlockBytes;
+  static_assert(kBlockK == 2 * formats::kQ6KGroupSize);
+  CHECK(n_columns % kSize == 0);
+  const int64_t per_row = n_columns / kSize;
+  CHECK(blocks.size() == static_cast<size_t>(n_rows * per_row * kBytes));
+  PackedWeight weight(WeightFormat::kInt8, n_rows, n_columns);
+  weight.FillTiles(std::byte{0}, pool, [&](std::byte* tile, int64_t row) {
+    const int64_t lane = row % kTileRows;
+    for (int64_t i = 0; i < per_row; ++i) {
+      int8_t codes[kSize];
+      float steps[formats::kQ6KGroups];
+      formats::UnpackQ6KBlock(
+          blocks.subspan(static_cast<size_t>((row * per_row + i) * kBytes)).first<kBytes>(), codes,
+          steps);
+      for (int64_t j = 0; j < kSize; ++j) {
+        std::byte* const block = tile + (i * kSize + j) / kBlockK * kInt8BlockBytes;
+        const int64_t k = j % kBlockK;
+        block[2 * kTileRows * 4 + k * kTileRows + lane] = static_cast<std::byte>(codes[j]);
+        const int64_t half = k / formats::kQ6KGroupSize;
+        std::memcpy(block + (half * kTileRows + lane) * 4, &steps[j / formats::kQ6KGroupSize],
+                    sizeof(float));
       }
     }
   });

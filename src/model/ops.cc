@@ -1,5 +1,7 @@
 #include "model/ops.h"
 
+#include <vector>
+
 namespace nibble::model {
 namespace {
 
@@ -19,8 +21,20 @@ void Ops::Split(int64_t n, int64_t work, const std::function<void(int64_t, int64
 
 void Ops::Linear(const kernels::PackedWeight& w, const float* x, int64_t n_tokens, float* y) const {
   if (n_tokens == 0) return;
+  if (w.format() == kernels::WeightFormat::kInt8Channel) return Int8Linear(w, x, n_tokens, y);
   Split(w.n_tiles(), n_tokens * w.n_rows() * w.n_columns(),
         [&](int64_t begin, int64_t end) { kernels.matmul(w, begin, end, x, n_tokens, y); });
+}
+
+void Ops::Int8Linear(const kernels::PackedWeight& w, const float* x, int64_t n_tokens,
+                     float* y) const {
+  const int64_t width = w.n_columns();
+  std::vector<int8_t> codes(static_cast<size_t>(n_tokens * width));
+  std::vector<float> scales(static_cast<size_t>(n_tokens));
+  kernels.quantize_rows(x, n_tokens, width, codes.data(), scales.data());
+  Split(w.n_tiles(), n_tokens * w.n_rows() * width, [&](int64_t begin, int64_t end) {
+    kernels.matmul_int8(w, begin, end, codes.data(), scales.data(), n_tokens, y);
+  });
 }
 
 void Add(const float* b, int64_t n, float* a) {

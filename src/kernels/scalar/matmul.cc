@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "base/check.h"
 #include "kernels/scalar/lanes.h"
 #include "kernels/scalar/scalar.h"
 
@@ -13,11 +14,13 @@ namespace {
 // Tokens that share an unpacked block: their sums (16 KiB) and the block (2 KiB) stay in L1.
 constexpr int64_t kChunkTokens = 256;
 
-// A block of a tile as floats: values (bf16) or codes (int4), and what a block's sum is multiplied
-// by.
+constexpr int64_t kHalfK = kBlockK / 2;
+
+// A block of a tile as floats: values (bf16, f32) or codes (int4, int8), and what the block's sum
+// (int8: that of each half) is multiplied by.
 struct Block {
   float values[kBlockK][kTileRows];
-  float scales[kTileRows];
+  float scales[2][kTileRows];
 };
 
 void UnpackBf16(const std::byte* bytes, Block& block) {
@@ -31,8 +34,8 @@ void UnpackBf16(const std::byte* bytes, Block& block) {
 }
 
 void UnpackInt4(const std::byte* bytes, Block& block) {
-  std::memcpy(block.scales, bytes, sizeof block.scales);
-  const auto* pairs = reinterpret_cast<const uint8_t*>(bytes + sizeof block.scales);
+  std::memcpy(block.scales[0], bytes, sizeof block.scales[0]);
+  const auto* pairs = reinterpret_cast<const uint8_t*>(bytes + sizeof block.scales[0]);
   for (int64_t pair = 0; pair < kBlockK / 2; ++pair) {
     for (int64_t row = 0; row < kTileRows; ++row) {
       const int both = pairs[pair * kTileRows + row];
@@ -42,13 +45,44 @@ void UnpackInt4(const std::byte* bytes, Block& block) {
   }
 }
 
-// sums[row] += the block's part of the dot products with x, of which n_k values exist.
-template <bool kScaled>
-void AddBlock(const Block& block, const float* x, int64_t n_k, float* sums) {
+void UnpackInt8(const std::byte* bytes, Block& block) {
+  std::memcpy(block.scales, bytes, sizeof block.scales);
+  const auto* codes = reinterpret_cast<const int8_t*>(bytes + sizeof block.scales);
+  for (int64_t k = 0; k < kBlockK; ++k) {
+    for (int64_t row = 0; row < kTileRows; ++row) {
+      block.values[k][row] = static_cast<float>(codes[k * kTileRows + row]);
+    }
+  }
+}
+
+template <WeightFormat kFormat>
+void Unpack(const std::byte* bytes, Block& block) {
+  if constexpr (kFormat == WeightFormat::kBf16) UnpackBf16(bytes, block);
+  if constexpr (kFormat == WeightFormat::kInt4) UnpackInt4(bytes, block);
+  if constexpr (kFormat == WeightFormat::kInt8) UnpackInt8(bytes, block);
+  if constexpr (kFormat == WeightFormat::kFloat32) {
+    std::memcpy(block.values, bytes, sizeof block.values);
+  }
+}
+
+// sums[row] += the products of x[begin .. end) and the block, scaled if `scales` is not null.
+void AddProducts(const Block& block, const float* x, int64_t begin, int64_t end,
+                 const float* scales, float* sums) {
   Lanes part;
-  for (int64_t k = 0; k < n_k; ++k) part.AddProduct(x[k], block.values[k]);
-  if (kScaled) part.Multiply(block.scales);
+  for (int64_t k = begin; k < end; ++k) part.AddProduct(x[k], block.values[k]);
+  if (scales != nullptr) part.Multiply(scales);
   part.AddTo(sums);
+}
+
+// sums[row] += the block's part of the dot products with x, of which n_k values exist.
+template <WeightFormat kFormat>
+void AddBlock(const Block& block, const float* x, int64_t n_k, float* sums) {
+  if constexpr (kFormat == WeightFormat::kInt8) {
+    AddProducts(block, x, 0, kHalfK, block.scales[0], sums);
+    AddProducts(block, x, kHalfK, kBlockK, block.scales[1], sums);
+  } else {
+    AddProducts(block, x, 0, n_k, kFormat == WeightFormat::kInt4 ? block.scales[0] : nullptr, sums);
+  }
 }
 
 template <WeightFormat kFormat>
@@ -64,12 +98,10 @@ void MultiplyTile(const PackedWeight& w, int64_t tile_idx, const float* x, int64
     std::memset(sums, 0, sizeof sums[0] * static_cast<size_t>(n_chunk));
     const std::byte* bytes = w.Tile(tile_idx);
     for (int64_t k = 0; k < n_columns; k += kBlockK, bytes += w.block_bytes()) {
-      if constexpr (kFormat == WeightFormat::kBf16) UnpackBf16(bytes, block);
-      if constexpr (kFormat == WeightFormat::kInt4) UnpackInt4(bytes, block);
+      Unpack<kFormat>(bytes, block);
       const int64_t n_k = std::min(kBlockK, n_columns - k);
       for (int64_t t = 0; t < n_chunk; ++t) {
-        AddBlock<kFormat == WeightFormat::kInt4>(block, x + (first + t) * n_columns + k, n_k,
-                                                 sums[t]);
+        AddBlock<kFormat>(block, x + (first + t) * n_columns + k, n_k, sums[t]);
       }
     }
     for (int64_t t = 0; t < n_chunk; ++t) {
@@ -83,10 +115,21 @@ void MultiplyTile(const PackedWeight& w, int64_t tile_idx, const float* x, int64
 void Matmul(const PackedWeight& w, int64_t tile_begin, int64_t tile_end, const float* x,
             int64_t n_tokens, float* y) {
   for (int64_t tile_idx = tile_begin; tile_idx < tile_end; ++tile_idx) {
-    if (w.format() == WeightFormat::kBf16) {
-      MultiplyTile<WeightFormat::kBf16>(w, tile_idx, x, n_tokens, y);
-    } else {
-      MultiplyTile<WeightFormat::kInt4>(w, tile_idx, x, n_tokens, y);
+    switch (w.format()) {
+      case WeightFormat::kBf16:
+        MultiplyTile<WeightFormat::kBf16>(w, tile_idx, x, n_tokens, y);
+        break;
+      case WeightFormat::kInt4:
+        MultiplyTile<WeightFormat::kInt4>(w, tile_idx, x, n_tokens, y);
+        break;
+      case WeightFormat::kInt8:
+        MultiplyTile<WeightFormat::kInt8>(w, tile_idx, x, n_tokens, y);
+        break;
+      case WeightFormat::kInt8Channel:
+        CHECK(false);  // takes matmul_int8
+      case WeightFormat::kFloat32:
+        MultiplyTile<WeightFormat::kFloat32>(w, tile_idx, x, n_tokens, y);
+        break;
     }
   }
 }

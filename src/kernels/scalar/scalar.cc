@@ -5,6 +5,8 @@ namespace nibble::kernels::scalar {
 const KernelTable kTable = {
     .name = "scalar",
     .matmul = Matmul,
+    .quantize_rows = QuantizeRows,
+    .matmul_int8 = MatmulInt8,
     .rms_norm = RmsNorm,
     .rotate = Rotate,
     .gelu_mul = GeluMul,
