@@ -277,22 +277,26 @@ class GridLanes {
     return is_bf16 | is_inside;
   }
 
+  // Where neither rounding to the dtype nor a step to a neighbour needs care for zero or infinity.
+  template <bool kIsFp16>
+  static I32 IsFarFromLimits(F32 middle) {
+    if constexpr (kIsFp16) return (middle > 0x1p-22f) & (middle < 0x1.ep15f);
+    return I32{} - 1;  // Groups::is_usual has seen to it
+  }
+
   template <bool kIsFp16>
   static Found Search(const Groups& groups) {
     Found found;
     I32 open = groups.is_usual;
     for (int peak_code = kMaxPeak; peak_code >= 1 && Any(open); --peak_code) {
       Interval multiples;
-      I32 is_explained = Explain(groups, peak_code, open, &multiples);
-      if (!Any(is_explained)) continue;
+      const I32 is_possible = Explain(groups, peak_code, open, &multiples);
+      if (!Any(is_possible)) continue;
       const Interval scales = Divide(multiples);
       const F32 middle = Bits<F32>(scales.lowest) * 0.5f + Bits<F32>(scales.highest) * 0.5f;
-      if constexpr (kIsFp16) {
-        const I32 is_storable = (middle > 0x1p-22f) & (middle < 0x1.ep15f);
-        open &= is_storable | ~is_explained;
-        found.is_nearest &= open;
-        is_explained &= is_storable;
-      }
+      open &= IsFarFromLimits<kIsFp16>(middle) | ~is_possible;
+      found.is_nearest &= open;
+      const I32 is_explained = is_possible & open;
       U32 scale_bits;
       const I32 is_exact = ExactScale<kIsFp16>(scales, middle, &scale_bits) & is_explained;
       const I32 is_first = is_explained & ~is_exact & ~found.is_nearest;

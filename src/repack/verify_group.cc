@@ -42,7 +42,7 @@ Group Load(std::span<const std::byte, 64> source, std::span<const std::byte, 16>
   std::memcpy(&group.scale_bits, scale, sizeof group.scale_bits);
   group.scale =
       scale_dtype == DType::kF16 ? Fp16ToFloat(group.scale_bits) : Bf16ToFloat(group.scale_bits);
-  for (int i = 0; i < 16; ++i) {
+  for (size_t i = 0; i < packed.size(); ++i) {
     const int pair = std::to_integer<int>(packed[i]);
     group.codes[2 * i] = (pair & 15) - 8;
     group.codes[2 * i + 1] = (pair >> 4) - 8;
