@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes models/tiny: a small trained model in the layout of Google's `*-it-qat-q4_0-unquantized` checkpoints.
 
-    python tools/train_tiny.py train       # tokenizer, training, export, measurement: all of it, about 100 minutes on one core
+    python tools/train_tiny.py train       # tokenizer, training, export, measurement: all of it, about an hour on one core
     python tools/train_tiny.py export      # checkpoint -> models/tiny (bf16 values on the Q4_0 grid, two shards)
     python tools/train_tiny.py twin OUT    # the same model right before quantisation-aware training: OUT/bf16 and OUT/q4_0
     python tools/train_tiny.py measure DIR # scores of an export, read by transformers

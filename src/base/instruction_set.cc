@@ -44,8 +44,8 @@ Result<InstructionSet> ChooseInstructionSet(const char* forced) {
 }
 
 const Result<InstructionSet>& ChosenInstructionSet() {
-  static const Result<InstructionSet> chosen = ChooseInstructionSet(std::getenv("NIBBLE_KERNELS"));
-  return chosen;
+  static const Result<InstructionSet> kChosen = ChooseInstructionSet(std::getenv("NIBBLE_KERNELS"));
+  return kChosen;
 }
 
 }  // namespace nibble

@@ -36,6 +36,12 @@ std::optional<GgmlTypeInfo> FindGgmlType(uint32_t type_id) {
   return found == kTypes.end() ? std::nullopt : std::optional(*found);
 }
 
+GgmlTypeInfo InfoOf(GgmlType type) {
+  const auto info = FindGgmlType(static_cast<uint32_t>(type));
+  CHECK(info.has_value());
+  return *info;
+}
+
 std::optional<uint64_t> GgmlSizeBytes(const GgmlTypeInfo& info, std::span<const int64_t> dims) {
   int64_t n_elements = 1;
   for (const int64_t dim : dims) {

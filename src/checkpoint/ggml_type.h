@@ -36,6 +36,9 @@ struct GgmlTypeInfo {
 // Nothing for an id that we do not know.
 std::optional<GgmlTypeInfo> FindGgmlType(uint32_t type_id);
 
+// Of a type that a file's header gave, or that code names.
+GgmlTypeInfo InfoOf(GgmlType type);
+
 // Bytes of a tensor of these dimensions, innermost first; each >= 0, none at all for a scalar, and
 // the first one a multiple of the block. Nothing if its elements or bytes do not fit into int64_t.
 std::optional<uint64_t> GgmlSizeBytes(const GgmlTypeInfo& info, std::span<const int64_t> dims);

@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "cli/command.h"
+#include "cli/model_files.h"
 #include "text/tokenizer.h"
 
 namespace nibble::cli {
@@ -38,7 +39,7 @@ Result<std::vector<text::TokenId>> ParseIds(std::string_view list, std::string_v
 }
 
 Result<int> Detokenize(const DetokenizeOptions& options) {
-  NIBBLE_ASSIGN_OR_RETURN(const auto tokenizer, text::Tokenizer::Open(options.model));
+  NIBBLE_ASSIGN_OR_RETURN(const auto tokenizer, OpenTokenizer(options.model));
   const auto decode = [&](std::string_view list, std::string_view where) -> Result<std::string> {
     NIBBLE_ASSIGN_OR_RETURN(const auto ids, ParseIds(list, where));
     return tokenizer.Decode(ids, !options.keep_special);
@@ -62,7 +63,9 @@ Result<int> Detokenize(const DetokenizeOptions& options) {
 void AddDetokenize(CLI::App& root, Action* action) {
   auto options = std::make_shared<DetokenizeOptions>();
   CLI::App* command = root.add_subcommand("detokenize", "The text of token ids");
-  command->add_option("MODEL", options->model, "Directory with tokenizer.json, or that file")
+  command
+      ->add_option("MODEL", options->model,
+                   "Directory with tokenizer.json, that file, or a .gguf file")
       ->required();
   command->add_option("IDS", options->ids, "Ids, as in 2,105,9259");
   command->add_flag("--keep-special", options->keep_special, "Print special tokens too");

@@ -2,32 +2,50 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <initializer_list>
 #include <map>
 
 #include "kernels/choose_kernels.h"
 
 namespace nibble::cli {
+namespace {
+
+template <typename T>
+std::map<std::string, T> ByName(std::initializer_list<T> values) {
+  std::map<std::string, T> by_name;
+  for (const T value : values) by_name.emplace(Name(value), value);
+  return by_name;
+}
+
+}  // namespace
+
+std::string_view Name(model::Activations activations) {
+  return activations == model::Activations::kF32 ? "f32" : "int8";
+}
+
+std::string_view Name(kernels::KvFormat format) {
+  if (format == kernels::KvFormat::kF32) return "f32";
+  return format == kernels::KvFormat::kBf16 ? "bf16" : "int8";
+}
 
 void AddEngineFlags(CLI::App* command, EngineFlags* flags) {
+  using enum kernels::KvFormat;
+  engine::EngineOptions& options = flags->options;
   command->add_option("MODEL", flags->model, "Model directory or .gguf file")->required();
   command->add_option("--threads", flags->n_threads, "Threads")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  const std::map<std::string, model::Activations> activations = {
-      {"f32", model::Activations::kF32}, {"int8", model::Activations::kInt8}};
   command
-      ->add_option("--activations", flags->options.activations,
+      ->add_option("--activations", options.activations,
                    "What 4-bit matrices multiply: f32 (as they are) or int8 (rounded, 32 a scale)")
-      ->transform(CLI::CheckedTransformer(activations))
-      ->default_str("int8");
-  const std::map<std::string, kernels::KvFormat> formats = {{"f32", kernels::KvFormat::kF32},
-                                                            {"bf16", kernels::KvFormat::kBf16},
-                                                            {"int8", kernels::KvFormat::kInt8}};
-  command->add_option("--kv", flags->options.kv_format, "Keys and values: f32, bf16 or int8")
-      ->transform(CLI::CheckedTransformer(formats))
-      ->default_str("bf16");
+      ->transform(
+          CLI::CheckedTransformer(ByName({model::Activations::kF32, model::Activations::kInt8})))
+      ->default_str(std::string(Name(options.activations)));
+  command->add_option("--kv", options.kv_format, "Keys and values: f32, bf16 or int8")
+      ->transform(CLI::CheckedTransformer(ByName({kF32, kBf16, kInt8})))
+      ->default_str(std::string(Name(options.kv_format)));
   command
-      ->add_option("--prefill-chunk", flags->options.prefill_chunk_tokens,
+      ->add_option("--prefill-chunk", options.prefill_chunk_tokens,
                    "Prompt tokens read in one step")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();

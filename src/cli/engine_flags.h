@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/thread_pool.h"
 #include "engine/engine.h"
@@ -17,6 +18,10 @@ struct EngineFlags {
   int n_threads = AvailableCores();
   engine::EngineOptions options;
 };
+
+// The flags' values.
+std::string_view Name(model::Activations activations);
+std::string_view Name(kernels::KvFormat format);
 
 // MODEL, --threads, --activations, --kv, --prefill-chunk.
 void AddEngineFlags(CLI::App* command, EngineFlags* flags);

@@ -1,7 +1,6 @@
 // nibble eval MODEL --suite forty: the exact questions, answered greedily and judged.
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -10,11 +9,9 @@
 #include "base/atomic_file.h"
 #include "base/json.h"
 #include "base/progress.h"
-#include "base/thread_pool.h"
 #include "cli/command.h"
-#include "engine/engine.h"
-#include "engine/stop_tokens.h"
-#include "kernels/choose_kernels.h"
+#include "cli/engine_flags.h"
+#include "cli/model_files.h"
 #include "measure/ask.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
@@ -23,12 +20,11 @@ namespace nibble::cli {
 namespace {
 
 struct EvalFlags {
-  std::string model;
+  EngineFlags engine;
   std::string suite;
   int n = measure::kFortyQuestions;
   uint64_t seed = 0;
   std::string out;
-  int n_threads = AvailableCores();
   bool json = false;
 };
 
@@ -37,7 +33,9 @@ Json Settings(const EvalFlags& flags) {
   return {{"suite", flags.suite},
           {"n", flags.n},
           {"seed", flags.seed},
-          {"model", flags.model},
+          {"model", flags.engine.model},
+          {"activations", Name(flags.engine.options.activations)},
+          {"kv", Name(flags.engine.options.kv_format)},
           {"template", "chat"},
           {"temperature", 0},
           {"max_tokens", measure::kMaxAnswerTokens}};
@@ -76,22 +74,18 @@ void PrintSummary(const EvalFlags& flags, const Json& summary) {
 }
 
 Result<int> Eval(const EvalFlags& flags) {
-  ThreadPool pool(flags.n_threads);
-  NIBBLE_ASSIGN_OR_RETURN(const kernels::KernelTable* kernels,
-                          kernels::ChooseKernels(std::getenv("NIBBLE_KERNELS")));
-  NIBBLE_ASSIGN_OR_RETURN(const model::Weights weights, model::LoadWeights(flags.model, pool));
-  NIBBLE_ASSIGN_OR_RETURN(const text::Tokenizer tokenizer, text::Tokenizer::Open(flags.model));
+  NIBBLE_ASSIGN_OR_RETURN(const OpenedModel model, OpenModel(flags.engine));
+  NIBBLE_ASSIGN_OR_RETURN(const text::Tokenizer tokenizer, OpenTokenizer(flags.engine.model));
   text::ChatOptions chat;
-  NIBBLE_ASSIGN_OR_RETURN(chat.closes_empty_thought, text::ClosesEmptyThought(flags.model));
-  NIBBLE_ASSIGN_OR_RETURN(const std::vector<int32_t> stop_ids, engine::ReadStopTokens(flags.model));
+  NIBBLE_ASSIGN_OR_RETURN(chat.closes_empty_thought, ClosesEmptyThought(flags.engine.model));
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<int32_t> stop_ids, StopTokens(flags.engine.model));
   if (!flags.out.empty()) NIBBLE_RETURN_IF_ERROR(CreateRunDirectory(flags.out));
   const std::vector<measure::Question> questions = measure::MakeQuestions(flags.n, flags.seed);
 
-  engine::Engine engine(weights, *kernels, pool, {});
   ProgressBar progress("eval", "questions");
   NIBBLE_ASSIGN_OR_RETURN(
       const std::vector<measure::Answer> answers,
-      measure::AskAll(engine, tokenizer, chat, stop_ids, questions,
+      measure::AskAll(*model.engine, tokenizer, chat, stop_ids, questions,
                       [&](size_t n_done) { progress.Update(n_done, questions.size()); }));
   progress.Finish();
 
@@ -112,7 +106,7 @@ Result<int> Eval(const EvalFlags& flags) {
 void AddEval(CLI::App& root, Action* action) {
   auto flags = std::make_shared<EvalFlags>();
   CLI::App* command = root.add_subcommand("eval", "Score a model on questions with exact answers");
-  command->add_option("MODEL", flags->model, "Model directory")->required();
+  AddEngineFlags(command, &flags->engine);
   command->add_option("--suite", flags->suite, "forty: products, sums, capitals")
       ->required()
       ->check(CLI::IsMember({"forty"}));
@@ -124,9 +118,6 @@ void AddEval(CLI::App& root, Action* action) {
       fmt::format("Of the draws; default {} for {} questions, else {}", measure::kFortySeed,
                   measure::kFortyQuestions, measure::kWiderSeed));
   command->add_option("--out", flags->out, "New directory for answers.jsonl and run.json");
-  command->add_option("--threads", flags->n_threads, "Threads")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
   command->add_flag("--json", flags->json, "Print one JSON object instead of a table");
   command->callback([flags, seed, action] {
     if (seed->count() == 0) {

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -14,11 +12,10 @@
 #include <vector>
 
 #include "base/json.h"
-#include "base/thread_pool.h"
 #include "cli/command.h"
+#include "cli/engine_flags.h"
+#include "cli/model_files.h"
 #include "engine/engine.h"
-#include "engine/stop_tokens.h"
-#include "kernels/choose_kernels.h"
 #include "text/chat.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
@@ -29,15 +26,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 struct GenerateFlags {
-  std::string model;
+  EngineFlags engine;
   std::string prompt;
   std::vector<int32_t> prompt_ids;
   bool raw = false;
   int max_tokens = 256;
   engine::Sampling sampling;
   bool ignore_eos = false;
-  int prefill_chunk = engine::EngineOptions{}.prefill_chunk_tokens;
-  int n_threads = AvailableCores();
   bool json = false;
   int top_logprobs = 0;
   bool prompt_logprobs = false;
@@ -60,7 +55,7 @@ Result<std::vector<int32_t>> PromptIds(const GenerateFlags& flags,
   if (flags.raw) return tokenizer->Encode(prompt, !prompt.starts_with("<bos>"));
   const Json messages = Json::array({{{"role", "user"}, {"content", prompt}}});
   text::ChatOptions options;
-  NIBBLE_ASSIGN_OR_RETURN(options.closes_empty_thought, text::ClosesEmptyThought(flags.model));
+  NIBBLE_ASSIGN_OR_RETURN(options.closes_empty_thought, ClosesEmptyThought(flags.engine.model));
   NIBBLE_ASSIGN_OR_RETURN(const std::string chat, text::RenderChat(messages, nullptr, options));
   return tokenizer->Encode(chat, false);
 }
@@ -131,15 +126,11 @@ void PrintStatus(size_t n_prompt_tokens, const Answer& answer, int64_t bytes_per
 }
 
 Result<int> Generate(const GenerateFlags& flags) {
-  ThreadPool pool(flags.n_threads);
-  NIBBLE_ASSIGN_OR_RETURN(const kernels::KernelTable* kernels,
-                          kernels::ChooseKernels(std::getenv("NIBBLE_KERNELS")));
-  NIBBLE_ASSIGN_OR_RETURN(const model::Weights weights, model::LoadWeights(flags.model, pool));
+  NIBBLE_ASSIGN_OR_RETURN(const OpenedModel model, OpenModel(flags.engine));
   // With token ids given, a model without a tokenizer still answers in token ids.
   std::optional<text::Tokenizer> tokenizer;
-  if (flags.prompt_ids.empty() ||
-      std::filesystem::exists(std::filesystem::path(flags.model) / "tokenizer.json")) {
-    NIBBLE_ASSIGN_OR_RETURN(tokenizer, text::Tokenizer::Open(flags.model));
+  if (flags.prompt_ids.empty() || HasTokenizer(flags.engine.model)) {
+    NIBBLE_ASSIGN_OR_RETURN(tokenizer, OpenTokenizer(flags.engine.model));
   }
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt_ids, PromptIds(flags, tokenizer));
   engine::Request request{.prompt_ids = prompt_ids,
@@ -149,20 +140,20 @@ Result<int> Generate(const GenerateFlags& flags) {
                           .n_top_logprobs = flags.top_logprobs,
                           .prompt_logprobs = flags.prompt_logprobs};
   if (!flags.ignore_eos) {
-    NIBBLE_ASSIGN_OR_RETURN(request.stop_ids, engine::ReadStopTokens(flags.model));
+    NIBBLE_ASSIGN_OR_RETURN(request.stop_ids, StopTokens(flags.engine.model));
   }
-  engine::Engine engine(weights, *kernels, pool, {.prefill_chunk_tokens = flags.prefill_chunk});
-  NIBBLE_RETURN_IF_ERROR(engine.Submit(std::move(request)));
+  NIBBLE_RETURN_IF_ERROR(model.engine->Submit(std::move(request)));
   std::optional<text::Detokenizer> detokenizer;
   if (tokenizer.has_value()) detokenizer.emplace(*tokenizer);
-  const Answer answer = Run(flags, engine, detokenizer.has_value() ? &*detokenizer : nullptr);
+  const Answer answer =
+      Run(flags, *model.engine, detokenizer.has_value() ? &*detokenizer : nullptr);
   if (flags.json) {
     fmt::print("{}\n", ToJson(flags, prompt_ids, answer, tokenizer.has_value()).dump());
   } else {
     fmt::print("\n");
   }
   std::fflush(stdout);  // where both go to one place, the answer comes first
-  PrintStatus(prompt_ids.size(), answer, weights.BytesPerToken());
+  PrintStatus(prompt_ids.size(), answer, model.weights->BytesPerToken());
   return kDone;
 }
 
@@ -171,7 +162,7 @@ Result<int> Generate(const GenerateFlags& flags) {
 void AddGenerate(CLI::App& root, Action* action) {
   auto flags = std::make_shared<GenerateFlags>();
   CLI::App* command = root.add_subcommand("generate", "Answer one prompt");
-  command->add_option("MODEL", flags->model, "Model directory")->required();
+  AddEngineFlags(command, &flags->engine);
   CLI::Option* prompt =
       command->add_option("PROMPT", flags->prompt, "Text of the user's turn; - reads stdin");
   CLI::Option* ids = command
@@ -193,12 +184,6 @@ void AddGenerate(CLI::App& root, Action* action) {
       ->capture_default_str();
   command->add_option("--seed", flags->sampling.seed, "Of the draws")->capture_default_str();
   command->add_flag("--ignore-eos", flags->ignore_eos, "Go on after a stop token");
-  command->add_option("--prefill-chunk", flags->prefill_chunk, "Prompt tokens read in one step")
-      ->check(CLI::Range(1, 1 << 16))
-      ->capture_default_str();
-  command->add_option("--threads", flags->n_threads, "Threads")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
   command->add_flag("--json", flags->json, "Print one JSON object instead of text");
   command
       ->add_option("--top-logprobs", flags->top_logprobs,

@@ -107,7 +107,8 @@ void AddInspect(CLI::App& root, Action* action) {
       "inspect",
       "Bytes and share of each part, dtypes, format; with --grid, how much of it lies on "
       "the 4-bit grid (exit 1 if a group does not)");
-  command->add_option("PATH", options->path, "Model directory or .safetensors file")->required();
+  command->add_option("PATH", options->path, "Model directory, .safetensors or .gguf file")
+      ->required();
   command->add_flag("--grid", options->with_grid, "Search every bf16 matrix for its grid");
   command->add_option("--threads", options->n_threads, "Threads (default: the cores available)")
       ->check(CLI::Range(1, 1024));

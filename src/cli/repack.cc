@@ -1,15 +1,18 @@
-// nibble repack: a bf16 QAT checkpoint to an exact 4-bit one.
+// nibble repack: a bf16 QAT checkpoint to an exact 4-bit one, or to an approximate 8-bit one.
 #include "repack/repack.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/progress.h"
 #include "base/thread_pool.h"
 #include "cli/command.h"
+#include "cli/repack_gguf.h"
 #include "cli/units.h"
 
 namespace nibble::cli {
@@ -19,6 +22,7 @@ struct RepackOptions {
   std::string source;
   std::string out;
   repack::Options options{.n_threads = AvailableCores()};
+  std::optional<repack::GgufTables> embeddings;  // gguf
   bool as_json = false;
 };
 
@@ -59,6 +63,42 @@ void PrintGrid(const repack::RepackReport& report) {
   }
 }
 
+void PrintCoverage(const repack::RepackReport& report) {
+  fmt::print("packed: {:.1f} % of the text model's bytes", 100 * report.packed_share());
+  const char* before = "; left as they are:";
+  for (const repack::TensorReport* tensor : report.left_matrices()) {
+    constexpr uint64_t kShown = 20;  // one in so many bytes
+    if (tensor->source_bytes * kShown < report.source_bytes()) continue;
+    fmt::print("{} {} ({})", before, tensor->source, FormatBytes(tensor->source_bytes));
+    before = ",";
+  }
+  fmt::print("\n");
+}
+
+std::string FormatError(const repack::RoundingError& error) {
+  const std::optional<double> snr_db = error.snr_db();
+  return fmt::format("{:>8.3f} % {:>8} {:>10.2e} {:>10.2e}", 100 * error.relative_error(),
+                     snr_db.has_value() ? fmt::format("{:.1f} dB", *snr_db) : "-", error.max_error,
+                     error.mean_error());
+}
+
+void PrintRounding(const repack::RepackReport& report) {
+  const bool is_min_max = report.options.rounding == repack::Rounding::kMinMax;
+  fmt::print("\nLOSSY: {}\n", is_min_max ? "int4 rounded with scale = amax / 7.5 in each group"
+                                         : "int8 per output channel, scale = absmax / 127");
+  size_t width = 0;
+  for (const repack::TensorReport& tensor : report.tensors) {
+    if (tensor.counts.rounding.n_values > 0) width = std::max(width, tensor.output.size());
+  }
+  fmt::print("{:<{}} {:>10} {:>8} {:>10} {:>10}\n", "rounded", width, "rel. error", "SNR",
+             "largest", "mean");
+  for (const repack::TensorReport& tensor : report.tensors) {
+    if (tensor.counts.rounding.n_values == 0) continue;
+    fmt::print("{:<{}} {}\n", tensor.output, width, FormatError(tensor.counts.rounding));
+  }
+  fmt::print("{:<{}} {}\n", "total", width, FormatError(report.totals.rounding));
+}
+
 void PrintReport(const RepackOptions& run, const repack::RepackReport& report) {
   using repack::Action;
   fmt::print("{} -> {}: {}{}\n\n", run.source, run.out, Name(report.options.format),
@@ -76,10 +116,22 @@ void PrintReport(const RepackOptions& run, const repack::RepackReport& report) {
   for (const std::string& module : report.unpacked_linears) {
     fmt::print("left in bf16: {} (its rows are not a multiple of 32)\n", module);
   }
-  if (!report.options.dry_run) PrintGrid(report);
+  PrintCoverage(report);
+  if (report.totals.grid.n_groups > 0) PrintGrid(report);
+  if (report.totals.rounding.n_values > 0) PrintRounding(report);
 }
 
 Result<int> RunRepack(const RepackOptions& run) {
+  if (run.options.format == repack::Format::kGguf) {
+    return RunRepackGguf(run.source, run.out, run.options,
+                         run.embeddings.value_or(repack::GgufTables::kQ40), run.as_json);
+  }
+  if (run.embeddings.has_value()) return Fail("--embeddings is for --format gguf");
+  const bool is_q4w4a16 = run.options.format == repack::Format::kQ4W4A16 ||
+                          run.options.format == repack::Format::kQ4W4A16Emb4;
+  if (run.options.rounding != repack::Rounding::kNone && !is_q4w4a16) {
+    return Fail("--rounding minmax is for --format q4w4a16 and q4w4a16emb4");
+  }
   ProgressBar bar("repack");
   const auto report =
       repack::Repack(run.source, run.out, run.options,
@@ -99,17 +151,33 @@ Result<int> RunRepack(const RepackOptions& run) {
 void AddRepack(CLI::App& root, Action* action) {
   auto run = std::make_shared<RepackOptions>();
   CLI::App* command = root.add_subcommand(
-      "repack", "Write a QAT checkpoint as int4 without rounding it a second time");
+      "repack", "Write a QAT checkpoint as int4 without rounding it a second time, or as int8");
   command->add_option("SRC", run->source, "Model directory with bf16 values on the grid")
       ->required();
-  command->add_option("OUT", run->out, "Directory to write: new or empty")->required();
+  command->add_option("OUT", run->out, "Directory to write: new or empty; gguf: a new file")
+      ->required();
   const std::map<std::string, repack::Format> formats = {
-      {"q4w4a16", repack::Format::kQ4W4A16}, {"q4w4a16emb4", repack::Format::kQ4W4A16Emb4}};
+      {"q4w4a16", repack::Format::kQ4W4A16},
+      {"q4w4a16emb4", repack::Format::kQ4W4A16Emb4},
+      {"w8a8", repack::Format::kW8A8},
+      {"w8a8emb4", repack::Format::kW8A8Emb4},
+      {"gguf", repack::Format::kGguf}};
   command
       ->add_option("--format", run->options.format,
-                   "q4w4a16: linears in int4, tables bf16; q4w4a16emb4: tables and head as well")
+                   "q4w4a16: linears in int4, tables bf16; q4w4a16emb4: tables and head as well; "
+                   "w8a8: linears in int8 per channel (approximate), tables bf16; w8a8emb4: the "
+                   "same with int4 tables and head; "
+                   "gguf: one file for llama.cpp, linears and tables in Q4_0")
       ->required()
       ->transform(CLI::CheckedTransformer(formats));
+  const std::map<std::string, repack::GgufTables> tables = {{"q4_0", repack::GgufTables::kQ40},
+                                                            {"q6_k", repack::GgufTables::kQ6K},
+                                                            {"bf16", repack::GgufTables::kBf16}};
+  command
+      ->add_option("--embeddings", run->embeddings,
+                   "gguf: type of the embedding tables. q4_0 (default) and bf16 hold the source's "
+                   "values, q6_k rounds them")
+      ->transform(CLI::CheckedTransformer(tables));
   const std::map<std::string, DType> scale_dtypes = {{"fp16", DType::kF16}, {"bf16", DType::kBF16}};
   command
       ->add_option(
@@ -119,6 +187,13 @@ void AddRepack(CLI::App& root, Action* action) {
           "bf16 for about half. Loaders cast scales to the run's dtype: run fp16 scales in "
           "float16")
       ->transform(CLI::CheckedTransformer(scale_dtypes));
+  const std::map<std::string, repack::Rounding> roundings = {{"none", repack::Rounding::kNone},
+                                                             {"minmax", repack::Rounding::kMinMax}};
+  command
+      ->add_option("--rounding", run->options.rounding,
+                   "none (default): codes are recovered, nothing is rounded. minmax: LOSSY, for "
+                   "comparisons only: int4 with scale = amax / 7.5 per group, as usual exports do")
+      ->transform(CLI::CheckedTransformer(roundings));
   command->add_flag("--keep-towers", run->options.keep_towers,
                     "Keep vision and audio towers and the multimodal architecture");
   command->add_flag("--allow-offgrid", run->options.allow_off_grid,

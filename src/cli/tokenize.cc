@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "cli/command.h"
+#include "cli/model_files.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 
@@ -66,13 +67,10 @@ Result<std::string> TokenizeOne(const text::Tokenizer& tokenizer, const Tokenize
 }
 
 Result<int> Tokenize(const TokenizeOptions& options) {
-  NIBBLE_ASSIGN_OR_RETURN(const auto tokenizer, text::Tokenizer::Open(options.model));
+  NIBBLE_ASSIGN_OR_RETURN(const auto tokenizer, OpenTokenizer(options.model));
   bool closes_empty_thought = false;
   if (options.chat) {
-    const bool is_directory = std::filesystem::is_directory(options.model);
-    NIBBLE_ASSIGN_OR_RETURN(
-        closes_empty_thought,
-        text::ClosesEmptyThought(is_directory ? options.model : options.model.parent_path()));
+    NIBBLE_ASSIGN_OR_RETURN(closes_empty_thought, ClosesEmptyThought(options.model));
   }
   const auto print = [&](const std::string& input, std::string_view where) -> Status {
     NIBBLE_ASSIGN_OR_RETURN(const std::string line,
@@ -101,7 +99,9 @@ Result<int> Tokenize(const TokenizeOptions& options) {
 void AddTokenize(CLI::App& root, Action* action) {
   auto options = std::make_shared<TokenizeOptions>();
   CLI::App* command = root.add_subcommand("tokenize", "Token ids of a text, as JSON");
-  command->add_option("MODEL", options->model, "Directory with tokenizer.json, or that file")
+  command
+      ->add_option("MODEL", options->model,
+                   "Directory with tokenizer.json, that file, or a .gguf file")
       ->required();
   command->add_option("TEXT", options->text, "The text; - or nothing: standard input");
   command->add_flag("--no-bos", options->no_bos, "Do not put <bos> in front");

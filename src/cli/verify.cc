@@ -13,8 +13,10 @@
 
 #include "base/progress.h"
 #include "base/thread_pool.h"
+#include "checkpoint/gguf_file.h"
 #include "cli/command.h"
 #include "cli/units.h"
+#include "cli/verify_gguf.h"
 
 namespace nibble::cli {
 namespace {
@@ -102,6 +104,9 @@ void PrintReport(const repack::VerifyReport& report) {
 }
 
 Result<int> RunVerify(const VerifyOptions& options) {
+  if (checkpoint::IsGgufPath(options.out)) {
+    return RunVerifyGguf(options.source, options.out, options.n_threads, options.as_json);
+  }
   ProgressBar bar("verify");
   NIBBLE_ASSIGN_OR_RETURN(
       const repack::VerifyReport report,
@@ -125,7 +130,7 @@ void AddVerify(CLI::App& root, Action* action) {
       "Prove that a packed checkpoint stands for its bf16 source (exit 1 if it does not), and "
       "measure its error; OUT may be any compressed-tensors export of SRC, int4 or int8");
   command->add_option("SRC", options->source, "The bf16 model directory")->required();
-  command->add_option("OUT", options->out, "The packed model directory")->required();
+  command->add_option("OUT", options->out, "The packed model directory or .gguf file")->required();
   command->add_option("--threads", options->n_threads, "Threads (default: the cores available)")
       ->check(CLI::Range(1, 1024));
   command->add_flag("--json", options->as_json, "Print JSON");

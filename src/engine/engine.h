@@ -44,8 +44,8 @@ struct Event {
 struct EngineOptions {
   int prefill_chunk_tokens = 256;  // prompt tokens in a step, of all sequences together
   int max_sequences = 16;          // running at once; further ones wait
-  model::Activations activations = model::Activations::kF32;
-  kernels::KvFormat kv_format = kernels::KvFormat::kF32;
+  model::Activations activations = model::Activations::kInt8;
+  kernels::KvFormat kv_format = kernels::KvFormat::kBf16;
 };
 
 class Engine {

@@ -10,8 +10,8 @@
 namespace nibble::formats {
 namespace {
 
-constexpr size_t kGroup = 16;
-constexpr size_t kGroups = kQ6KBlockSize / kGroup;
+constexpr size_t kGroup = kQ6KGroupSize;
+constexpr size_t kGroups = kQ6KGroups;
 constexpr size_t kUpperAt = 128;             // after the low nibbles
 constexpr size_t kScalesAt = kUpperAt + 64;  // after the upper bits
 constexpr size_t kScaleAt = kScalesAt + kGroups;
@@ -98,18 +98,29 @@ uint16_t RoundUpToFp16(float value) {
 
 }  // namespace
 
-void DequantizeQ6KBlock(std::span<const std::byte, kQ6KBlockBytes> block,
-                        std::span<float, kQ6KBlockSize> values) {
+void UnpackQ6KBlock(std::span<const std::byte, kQ6KBlockBytes> block,
+                    std::span<int8_t, kQ6KBlockSize> codes, std::span<float, kQ6KGroups> steps) {
   uint16_t super_bits = 0;
   std::memcpy(&super_bits, &block[kScaleAt], sizeof super_bits);
   const float super_scale = Fp16ToFloat(super_bits);
+  for (size_t i = 0; i < kGroups; ++i) {
+    steps[i] = super_scale * static_cast<float>(static_cast<int8_t>(block[kScalesAt + i]));
+  }
   for (size_t i = 0; i < kQ6KBlockSize; ++i) {
     const Place place = PlaceOf(i);
     const int low = std::to_integer<int>(block[place.low_byte]) >> place.low_shift & 15;
     const int upper = std::to_integer<int>(block[place.upper_byte]) >> place.upper_shift & 3;
-    const auto scale = static_cast<int8_t>(block[kScalesAt + i / kGroup]);
-    const float step = super_scale * static_cast<float>(scale);
-    values[i] = step * static_cast<float>((low | upper << 4) - 32);
+    codes[i] = static_cast<int8_t>((low | upper << 4) - 32);
+  }
+}
+
+void DequantizeQ6KBlock(std::span<const std::byte, kQ6KBlockBytes> block,
+                        std::span<float, kQ6KBlockSize> values) {
+  std::array<int8_t, kQ6KBlockSize> codes;
+  std::array<float, kGroups> steps;
+  UnpackQ6KBlock(block, codes, steps);
+  for (size_t i = 0; i < kQ6KBlockSize; ++i) {
+    values[i] = steps[i / kGroup] * static_cast<float>(codes[i]);
   }
 }
 

@@ -17,6 +17,13 @@ namespace nibble::formats {
 inline constexpr int kQ6KBlockSize = 256;
 inline constexpr int kQ6KBlockBytes = 210;
 
+inline constexpr int kQ6KGroupSize = 16;
+inline constexpr int kQ6KGroups = kQ6KBlockSize / kQ6KGroupSize;
+
+// The codes, and the steps (d * scale, exact in float32) of the groups of 16.
+void UnpackQ6KBlock(std::span<const std::byte, kQ6KBlockBytes> block,
+                    std::span<int8_t, kQ6KBlockSize> codes, std::span<float, kQ6KGroups> steps);
+
 // The values that a reader computes in float32.
 void DequantizeQ6KBlock(std::span<const std::byte, kQ6KBlockBytes> block,
                         std::span<float, kQ6KBlockSize> values);

@@ -29,8 +29,20 @@ inline constexpr int64_t kTileRows = 16;
 inline constexpr int64_t kBlockK = 32;
 inline constexpr int64_t kBf16BlockBytes = kBlockK * kTileRows * 2;
 inline constexpr int64_t kInt4BlockBytes = kBlockK * kTileRows / 2;
+inline constexpr int64_t kInt8BlockBytes = 2 * kTileRows * 4 + kBlockK * kTileRows;
+inline constexpr int64_t kInt8ChannelBlockBytes = kBlockK * kTileRows;
+inline constexpr int64_t kFloat32BlockBytes = kBlockK * kTileRows * 4;
+// Longest row of an int8-channel matrix: a sum of so many products of two codes fits into int32,
+// also of a code that stands 128 higher.
+inline constexpr int64_t kMaxInt8Columns = (int64_t{1} << 31) / (255 * 128) - 1;
 
-enum class WeightFormat : uint8_t { kBf16, kInt4 };
+enum class WeightFormat : uint8_t {
+  kBf16,
+  kInt4,         // code * scale of a row's 32 values of k
+  kInt8,         // code * scale of a row's 16 values of k (Q6_K)
+  kInt8Channel,  // code * scale of the row
+  kFloat32,
+};
 
 // A weight matrix [N, K] in the order in which matmul reads it (see PackedWeight, which owns it).
 //
@@ -41,20 +53,26 @@ enum class WeightFormat : uint8_t { kBf16, kInt4 };
 //                            of its run's k = b in the low nibble and of k = b + 4 in the high one,
 //                            so that one mask gives four consecutive k, as integer dot products
 //                            take them
+//   int8 block (640 bytes):  float scale [2 halves of k][16 rows], then int8 code [32 k][16 rows]
+//   int8-channel block (512 bytes): int8 code [8 runs of 4 k][16 rows][4 k]
+//   f32 block (2048 bytes):  float [32 k][16 rows]
 // and, for int4, the scales of all blocks after the last one, [n_blocks][16 rows], as the file has
 // them: kernels widen them as they go, so that a weight costs 4.5 bits with 16-bit scales.
 // An int4 weight's value is code * scale in float32, which is exact for bf16 and fp16 scales (4
-// and 11 significant bits fit into 24), and is not rounded to bf16 as bf16 readers do.
+// and 11 significant bits fit into 24), and is not rounded to bf16 as bf16 readers do. Q6_K's
+// scales are exact in float32; its values, code * scale, are those before the rounding to float32
+// that ggml's own reader does.
 struct WeightView {
   WeightFormat format = WeightFormat::kBf16;
-  DType scale_dtype = DType::kF16;   // int4: BF16, F16 or F32
-  int64_t n_rows = 0;                // N
-  int64_t n_columns = 0;             // K
-  int64_t n_tiles = 0;               // ceil(N / 16)
-  int64_t n_blocks = 0;              // ceil(K / 32)
-  int64_t tile_bytes = 0;            // a multiple of 64
-  int64_t scales_offset = 0;         // of a tile's scales, in the tile
-  const std::byte* tiles = nullptr;  // 64-byte aligned
+  DType scale_dtype = DType::kF16;    // int4: BF16, F16 or F32
+  int64_t n_rows = 0;                 // N
+  int64_t n_columns = 0;              // K
+  int64_t n_tiles = 0;                // ceil(N / 16)
+  int64_t n_blocks = 0;               // ceil(K / 32)
+  int64_t tile_bytes = 0;             // a multiple of 64
+  int64_t scales_offset = 0;          // of a tile's scales, in the tile
+  const std::byte* tiles = nullptr;   // 64-byte aligned
+  const float* row_scales = nullptr;  // kInt8Channel: [n_tiles * 16]
 };
 
 // Positions of one KV page; page i of a sequence holds positions [16 i, 16 i + 16).
@@ -100,10 +118,11 @@ struct KernelTable {
 
   // y[t, n] = sum over k of x[t, k] w[n, k] for all tokens and the rows n of tiles [tile_begin,
   // tile_end). x: [n_tokens, K], y: [n_tokens, N], row-major. K runs in blocks of 32: within a
-  // block, sum = fma(x, w, sum) in order from zero, w being the value (bf16) or the code (int4);
-  // blocks follow in order from zero: total + sum (bf16), fma(sum, scale, total) (int4).
-  // BOUNDED: |error| <= g(33 + ceil(K / 32)) * sum over k of |x w|: at most 32 roundings in the
-  // block and one per block.
+  // block, sum = fma(x, w, sum) in order from zero, w being the value (bf16, f32) or the code
+  // (int4, int8); blocks follow in order from zero: total + sum (bf16, f32), fma(sum, scale, total)
+  // (int4, and int8, whose blocks are two of 16). Not for kInt8Channel. BOUNDED: |error| <= g(33 +
+  // ceil(K / 32)) * sum over k of |x w|: at most 32 roundings in the block and one per block; int8:
+  // g(17 + ceil(K / 16)).
   void (*matmul)(const WeightView& w, int64_t tile_begin, int64_t tile_end, const float* x,
                  int64_t n_tokens, float* y);
 

@@ -6,6 +6,8 @@
 
 #include "base/check.h"
 #include "formats/int4_group32.h"
+#include "formats/q4_0.h"
+#include "formats/q6_k.h"
 
 namespace nibble::kernels {
 namespace {
@@ -21,15 +23,23 @@ uint32_t Spread(uint32_t nibbles) {
   return (nibbles | nibbles << 4) & 0x0f0f0f0fu;
 }
 
-// A row of codes, low nibble first, into lane `row` of a tile.
-void PackInt4Row(std::span<const std::byte> packed_row, std::byte* tile, int64_t row) {
-  std::byte* word = tile + row * 4;
-  for (size_t i = 0; i < packed_row.size(); i += 4, word += kTileRows * 4) {
-    uint32_t codes = 0;
-    std::memcpy(&codes, packed_row.data() + i, sizeof codes);
-    codes = Spread(codes & 0xffff) | Spread(codes >> 16) << 4;
-    std::memcpy(word, &codes, sizeof codes);
+// Eight codes (+ 8), nibble i the i-th, as a word of a tile.
+uint32_t TileWord(uint32_t codes) { return Spread(codes & 0xffff) | Spread(codes >> 16) << 4; }
+
+int64_t BlockBytes(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kBf16:
+      return kBf16BlockBytes;
+    case WeightFormat::kInt4:
+      return kInt4BlockBytes;
+    case WeightFormat::kInt8:
+      return kInt8BlockBytes;
+    case WeightFormat::kInt8Channel:
+      return kInt8ChannelBlockBytes;
+    case WeightFormat::kFloat32:
+      return kFloat32BlockBytes;
   }
+  CHECK(false);
 }
 
 }  // namespace
@@ -38,10 +48,10 @@ void PackedWeight::Free::operator()(std::byte* data) const { std::free(data); }
 
 PackedWeight::PackedWeight(WeightFormat format, DType scale_dtype, int64_t n_rows,
                            int64_t n_columns) {
-  const bool is_int4 = format == WeightFormat::kInt4;
   const int64_t n_blocks = (n_columns + kBlockK - 1) / kBlockK;
-  const int64_t scales_offset = n_blocks * (is_int4 ? kInt4BlockBytes : kBf16BlockBytes);
-  const int64_t scales_bytes = is_int4 ? n_blocks * kTileRows * SizeBytes(scale_dtype) : 0;
+  const int64_t scales_offset = n_blocks * BlockBytes(format);
+  const int64_t scales_bytes =
+      format == WeightFormat::kInt4 ? n_blocks * kTileRows * SizeBytes(scale_dtype) : 0;
   const int64_t n_lines = (scales_offset + scales_bytes + kAlignmentBytes - 1) / kAlignmentBytes;
   view_ = {.format = format,
            .scale_dtype = scale_dtype,
@@ -57,22 +67,29 @@ PackedWeight::PackedWeight(WeightFormat format, DType scale_dtype, int64_t n_row
   view_.tiles = data_.get();
 }
 
+template <typename Fill>
+void PackedWeight::FillTiles(std::byte empty, ThreadPool& pool, const Fill& fill) {
+  pool.ParallelFor(view_.n_tiles, [&](int64_t begin, int64_t end) {
+    for (int64_t tile_idx = begin; tile_idx < end; ++tile_idx) {
+      std::byte* const tile = data_.get() + tile_idx * view_.tile_bytes;
+      std::fill(tile, tile + view_.scales_offset, empty);
+      std::fill(tile + view_.scales_offset, tile + view_.tile_bytes, std::byte{0});
+      const int64_t first_row = tile_idx * kTileRows;
+      for (int64_t lane = 0; lane < std::min(kTileRows, view_.n_rows - first_row); ++lane) {
+        fill(tile, lane, first_row + lane);
+      }
+    }
+  });
+}
+
 PackedWeight PackedWeight::FromBf16(std::span<const std::byte> rows, int64_t n_rows,
                                     int64_t n_columns, ThreadPool& pool) {
   CHECK(rows.size() == static_cast<size_t>(n_rows * n_columns * 2));
   PackedWeight weight(WeightFormat::kBf16, DType::kBF16, n_rows, n_columns);
-  const int64_t tile_bytes = weight.view_.tile_bytes;
-  pool.ParallelFor(weight.view_.n_tiles, [&](int64_t begin, int64_t end) {
-    for (int64_t tile_idx = begin; tile_idx < end; ++tile_idx) {
-      std::byte* tile = weight.data_.get() + tile_idx * tile_bytes;
-      std::memset(tile, 0, static_cast<size_t>(tile_bytes));
-      const int64_t first_row = tile_idx * kTileRows;
-      for (int64_t row = 0; row < std::min(kTileRows, n_rows - first_row); ++row) {
-        const std::byte* source = rows.data() + (first_row + row) * n_columns * 2;
-        for (int64_t k = 0; k < n_columns; ++k) {
-          std::memcpy(tile + (k * kTileRows + row) * 2, source + k * 2, 2);
-        }
-      }
+  weight.FillTiles(std::byte{0}, pool, [&](std::byte* tile, int64_t lane, int64_t row) {
+    const std::byte* const source = rows.data() + row * n_columns * 2;
+    for (int64_t k = 0; k < n_columns; ++k) {
+      std::memcpy(tile + (k * kTileRows + lane) * 2, source + k * 2, 2);
     }
   });
   return weight;
@@ -82,29 +99,110 @@ PackedWeight PackedWeight::FromInt4(std::span<const std::byte> packed,
                                     std::span<const std::byte> scales, DType scale_dtype,
                                     int64_t n_rows, int64_t n_columns, ThreadPool& pool) {
   static_assert(kBlockK == formats::kGroupSize);
-  CHECK(n_columns % kBlockK == 0 && packed.size() == static_cast<size_t>(n_rows * n_columns / 2));
-  CHECK(scales.size() ==
-        static_cast<size_t>(n_rows * (n_columns / kBlockK) * SizeBytes(scale_dtype)));
-  PackedWeight weight(WeightFormat::kInt4, scale_dtype, n_rows, n_columns);
-  const int64_t n_blocks = weight.view_.n_blocks;
-  const int64_t row_bytes = n_columns / 2;
+  const int64_t n_blocks = n_columns / kBlockK;
   const int64_t scale_bytes = SizeBytes(scale_dtype);
-  pool.ParallelFor(weight.view_.n_tiles, [&](int64_t begin, int64_t end) {
-    for (int64_t tile_idx = begin; tile_idx < end; ++tile_idx) {
-      std::byte* tile = weight.data_.get() + tile_idx * weight.view_.tile_bytes;
-      std::byte* tile_scales = tile + n_blocks * kInt4BlockBytes;
-      std::fill(tile, tile_scales, kZeroCodes);
-      std::fill(tile_scales, tile + weight.view_.tile_bytes, std::byte{0});
-      const int64_t first_row = tile_idx * kTileRows;
-      for (int64_t row = 0; row < std::min(kTileRows, n_rows - first_row); ++row) {
-        PackInt4Row(packed.subspan(static_cast<size_t>((first_row + row) * row_bytes),
-                                   static_cast<size_t>(row_bytes)),
-                    tile, row);
-        const std::byte* source = scales.data() + (first_row + row) * n_blocks * scale_bytes;
-        for (int64_t block = 0; block < n_blocks; ++block) {
-          std::memcpy(tile_scales + (block * kTileRows + row) * scale_bytes,
-                      source + block * scale_bytes, static_cast<size_t>(scale_bytes));
-        }
+  CHECK(n_columns % kBlockK == 0 && packed.size() == static_cast<size_t>(n_rows * n_columns / 2));
+  CHECK(scales.size() == static_cast<size_t>(n_rows * n_blocks * scale_bytes));
+  PackedWeight weight(WeightFormat::kInt4, scale_dtype, n_rows, n_columns);
+  weight.FillTiles(kZeroCodes, pool, [&](std::byte* tile, int64_t lane, int64_t row) {
+    const std::byte* source = packed.data() + row * n_columns / 2;
+    std::byte* word = tile + lane * 4;
+    for (int64_t k = 0; k < n_columns; k += 8, source += 4, word += kTileRows * 4) {
+      uint32_t codes = 0;
+      std::memcpy(&codes, source, sizeof codes);
+      codes = TileWord(codes);
+      std::memcpy(word, &codes, sizeof codes);
+    }
+    for (int64_t block = 0; block < n_blocks; ++block) {
+      std::memcpy(tile + weight.view_.scales_offset + (block * kTileRows + lane) * scale_bytes,
+                  scales.data() + (row * n_blocks + block) * scale_bytes,
+                  static_cast<size_t>(scale_bytes));
+    }
+  });
+  return weight;
+}
+
+PackedWeight PackedWeight::FromInt8Channel(std::span<const std::byte> codes,
+                                           std::span<const std::byte> scales, DType scale_dtype,
+                                           int64_t n_rows, int64_t n_columns, ThreadPool& pool) {
+  CHECK(codes.size() == static_cast<size_t>(n_rows * n_columns));
+  CHECK(scales.size() == static_cast<size_t>(n_rows * SizeBytes(scale_dtype)));
+  PackedWeight weight(WeightFormat::kInt8Channel, scale_dtype, n_rows, n_columns);
+  weight.row_scales_.resize(static_cast<size_t>(weight.view_.n_tiles * kTileRows));
+  weight.view_.row_scales = weight.row_scales_.data();
+  for (int64_t row = 0; row < n_rows; ++row) {
+    weight.row_scales_[row] = formats::ReadScale(scales, scale_dtype, row);
+  }
+  weight.FillTiles(std::byte{0}, pool, [&](std::byte* tile, int64_t lane, int64_t row) {
+    const std::byte* const source = codes.data() + row * n_columns;
+    for (int64_t k = 0; k < n_columns; ++k) {
+      tile[(k / 4 * kTileRows + lane) * 4 + k % 4] = source[k];
+    }
+  });
+  return weight;
+}
+
+PackedWeight PackedWeight::FromFloat32(std::span<const std::byte> rows, int64_t n_rows,
+                                       int64_t n_columns, ThreadPool& pool) {
+  CHECK(rows.size() == static_cast<size_t>(n_rows * n_columns) * sizeof(float));
+  PackedWeight weight(WeightFormat::kFloat32, DType::kF32, n_rows, n_columns);
+  weight.FillTiles(std::byte{0}, pool, [&](std::byte* tile, int64_t lane, int64_t row) {
+    const std::byte* const source = rows.data() + row * n_columns * 4;
+    for (int64_t k = 0; k < n_columns; ++k) {
+      std::memcpy(tile + (k * kTileRows + lane) * 4, source + k * 4, 4);
+    }
+  });
+  return weight;
+}
+
+PackedWeight PackedWeight::FromQ40(std::span<const std::byte> blocks, int64_t n_rows,
+                                   int64_t n_columns, ThreadPool& pool) {
+  static_assert(kBlockK == formats::kQ40BlockSize);
+  constexpr int64_t kBytes = formats::kQ40BlockBytes;
+  const int64_t n_blocks = n_columns / kBlockK;
+  CHECK(n_columns % kBlockK == 0);
+  CHECK(blocks.size() == static_cast<size_t>(n_rows * n_blocks * kBytes));
+  PackedWeight weight(WeightFormat::kInt4, DType::kF16, n_rows, n_columns);
+  // A block: fp16 scale, then byte i with code i in its low and code i + 16 in its high nibble.
+  weight.FillTiles(kZeroCodes, pool, [&](std::byte* tile, int64_t lane, int64_t row) {
+    for (int64_t i = 0; i < n_blocks; ++i) {
+      const std::byte* const block = blocks.data() + (row * n_blocks + i) * kBytes;
+      std::memcpy(tile + weight.view_.scales_offset + (i * kTileRows + lane) * 2, block, 2);
+      std::byte* const words = tile + i * kInt4BlockBytes + lane * 4;
+      for (int64_t k = 0; k < kBlockK; ++k) {
+        const std::byte both = block[2 + k % 16];
+        const std::byte code = k < 16 ? both & std::byte{15} : both >> 4;
+        std::byte& place = words[k / 8 * kTileRows * 4 + k % 4];
+        place = k % 8 < 4 ? (place & std::byte{0xf0}) | code : (place & std::byte{15}) | code << 4;
+      }
+    }
+  });
+  return weight;
+}
+
+PackedWeight PackedWeight::FromQ6K(std::span<const std::byte> blocks, int64_t n_rows,
+                                   int64_t n_columns, ThreadPool& pool) {
+  constexpr int64_t kSize = formats::kQ6KBlockSize;
+  constexpr int64_t kBytes = formats::kQ6KBlockBytes;
+  static_assert(kBlockK == 2 * formats::kQ6KGroupSize);
+  CHECK(n_columns % kSize == 0);
+  const int64_t per_row = n_columns / kSize;
+  CHECK(blocks.size() == static_cast<size_t>(n_rows * per_row * kBytes));
+  PackedWeight weight(WeightFormat::kInt8, DType::kF32, n_rows, n_columns);
+  weight.FillTiles(std::byte{0}, pool, [&](std::byte* tile, int64_t lane, int64_t row) {
+    for (int64_t i = 0; i < per_row; ++i) {
+      int8_t codes[kSize];
+      float steps[formats::kQ6KGroups];
+      formats::UnpackQ6KBlock(
+          blocks.subspan(static_cast<size_t>((row * per_row + i) * kBytes)).first<kBytes>(), codes,
+          steps);
+      for (int64_t j = 0; j < kSize; ++j) {
+        std::byte* const block = tile + (i * kSize + j) / kBlockK * kInt8BlockBytes;
+        const int64_t k = j % kBlockK;
+        block[2 * kTileRows * 4 + k * kTileRows + lane] = static_cast<std::byte>(codes[j]);
+        const int64_t half = k / formats::kQ6KGroupSize;
+        std::memcpy(block + (half * kTileRows + lane) * 4, &steps[j / formats::kQ6KGroupSize],
+                    sizeof(float));
       }
     }
   });

@@ -20,6 +20,7 @@ void Ops::Split(int64_t n, int64_t work, const std::function<void(int64_t, int64
 void Ops::Linear(const kernels::PackedWeight& w, const LinearInput& x, float* y) const {
   if (x.n_rows() == 0) return;
   const kernels::WeightView& view = w.view();
+  if (view.format == kernels::WeightFormat::kInt8Channel) return Int8ChannelLinear(view, x, y);
   const bool is_int8 =
       activations == Activations::kInt8 && view.format == kernels::WeightFormat::kInt4;
   Split(view.n_tiles, x.n_rows() * view.n_rows * view.n_columns, [&](int64_t begin, int64_t end) {
@@ -28,6 +29,19 @@ void Ops::Linear(const kernels::PackedWeight& w, const LinearInput& x, float* y)
     } else {
       kernels.matmul(view, begin, end, x.x(), x.n_rows(), y);
     }
+  });
+}
+
+void Ops::Int8ChannelLinear(const kernels::WeightView& w, const LinearInput& x, float* y) const {
+  const int64_t padded = w.n_blocks * kernels::kBlockK;
+  std::vector<int8_t> codes(static_cast<size_t>(x.n_rows() * padded));
+  std::vector<float> scales(static_cast<size_t>(x.n_rows()));
+  Split(x.n_rows(), x.n_rows() * w.n_columns * 4, [&](int64_t begin, int64_t end) {
+    kernels.quantize_rows(x.x() + begin * w.n_columns, end - begin, w.n_columns,
+                          codes.data() + begin * padded, scales.data() + begin);
+  });
+  Split(w.n_tiles, x.n_rows() * w.n_rows * w.n_columns, [&](int64_t begin, int64_t end) {
+    kernels.matmul_int8_channel(w, begin, end, codes.data(), scales.data(), x.n_rows(), y);
   });
 }
 

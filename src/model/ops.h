@@ -26,13 +26,16 @@ struct Ops {
   ThreadPool& pool;
   Activations activations = Activations::kF32;
 
-  // y[T, N] = x[T, K] w[N, K]^T
+  // y[T, N] = x[T, K] w[N, K]^T; an int8-channel matrix takes x as readers of that format do.
   void Linear(const kernels::PackedWeight& w, const LinearInput& x, float* y) const;
 
   // body(begin, end) over [0, n): on all threads if the whole is worth waking them.
   // work: multiplications of the whole, roughly.
   void Split(int64_t n, int64_t work,
              const std::function<void(int64_t begin, int64_t end)>& body) const;
+
+ private:
+  void Int8ChannelLinear(const kernels::WeightView& w, const LinearInput& x, float* y) const;
 };
 
 // Rows of activations as linears read them: rounded once for all linears of the same input.
@@ -43,12 +46,12 @@ class LinearInput {
 
   const float* x() const { return x_; }
   int64_t n_rows() const { return n_rows_; }
-  kernels::Int8Rows int8_rows() const { return int8_rows_; }
+  kernels::Int8Rows int8_rows() const { return int8_rows_; }  // Activations::kInt8
 
  private:
   const float* x_ = nullptr;
   int64_t n_rows_ = 0;
-  kernels::Int8Rows int8_rows_;  // Activations::kInt8
+  kernels::Int8Rows int8_rows_;
   std::vector<int8_t> values_;
   std::vector<float> scales_;
   std::vector<int32_t> offsets_;

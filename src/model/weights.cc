@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -14,6 +15,8 @@
 #include "base/float16.h"
 #include "formats/int4_group32.h"
 #include "gemma/tensors.h"
+#include "model/weight_source.h"
+#include "model/weights_gguf.h"
 
 namespace nibble::model {
 namespace {
@@ -26,7 +29,7 @@ using kernels::WeightFormat;
 struct Matrix {
   WeightFormat format = WeightFormat::kBf16;
   const Tensor* values = nullptr;  // X.weight, or X.weight_packed
-  const Tensor* scales = nullptr;  // X.weight_scale
+  const Tensor* scales = nullptr;  // X.weight_scale; not with bf16
   int64_t n_rows = 0;
   int64_t n_columns = 0;
 };
@@ -42,7 +45,7 @@ Status ExpectShape(std::string_view path, const Tensor& tensor, std::span<const 
 }
 
 // Finds tensors by canonical name and remembers which were used.
-class Binder {
+class Binder : public WeightSource {
  public:
   static Result<Binder> Create(const gemma::Config& config,
                                const checkpoint::Checkpoint& checkpoint, ThreadPool& pool) {
@@ -67,11 +70,15 @@ class Binder {
 
   // A matrix is used once by its name; `name` ends in ".weight".
   Result<Matrix> FindMatrix(const std::string& name) {
-    const std::vector<int64_t>& shape = Shape(name);
-    CHECK(shape.size() == 2);
+    CHECK(Shape(name).size() == 2);
+    return FindMatrix(name, Shape(name));
+  }
+
+  Result<Matrix> FindMatrix(const std::string& name, const std::vector<int64_t>& shape) {
     if (const Tensor* plain = Use(name); plain != nullptr) {
       NIBBLE_RETURN_IF_ERROR(ExpectShape(path_, *plain, shape));
-      NIBBLE_RETURN_IF_ERROR(ExpectDType(*plain, {DType::kBF16}));
+      if (plain->info.dtype == DType::kI8) return WithChannelScales(name, *plain);
+      NIBBLE_RETURN_IF_ERROR(ExpectDType(*plain, {DType::kBF16, DType::kI8}));
       return Matrix{WeightFormat::kBf16, plain, nullptr, shape[0], shape[1]};
     }
     const Tensor* packed = Use(name + "_packed");
@@ -95,37 +102,45 @@ class Binder {
     return Matrix{WeightFormat::kInt4, packed, scales, shape[0], shape[1]};
   }
 
-  Status Bind(const std::string& name, PackedWeight& weight) {
+  Status BindMatrix(const std::string& name, PackedWeight& weight) override {
     NIBBLE_ASSIGN_OR_RETURN(const Matrix matrix, FindMatrix(name));
     weight = Pack(matrix);
     return {};
   }
 
   PackedWeight Pack(const Matrix& matrix) {
-    if (matrix.format == WeightFormat::kBf16) {
-      return PackedWeight::FromBf16(matrix.values->bytes, matrix.n_rows, matrix.n_columns, pool_);
-    }
-    return PackedWeight::FromInt4(matrix.values->bytes, matrix.scales->bytes,
-                                  matrix.scales->info.dtype, matrix.n_rows, matrix.n_columns,
-                                  pool_);
+    return Pack(matrix, matrix.values->bytes,
+                matrix.scales == nullptr ? std::span<const std::byte>() : matrix.scales->bytes);
   }
 
-  // An expert bank [E, N, K] as E matrices.
-  Status Bind(const std::string& name, std::vector<PackedWeight>& experts) {
-    NIBBLE_ASSIGN_OR_RETURN(const Tensor* bank, FindWhole(name, {DType::kBF16}));
+  // An expert bank [E, N, K] as E matrices: stored whole in bf16, or cut into a linear per expert
+  // and projection, in any form that a linear may have.
+  Status BindExperts(const std::string& name, std::vector<PackedWeight>& experts) override {
     const std::vector<int64_t>& shape = Shape(name);
     CHECK(shape.size() == 3);
-    const auto expert_bytes = static_cast<size_t>(shape[1] * shape[2] * 2);
+    const size_t dot = name.rfind('.');
+    const std::string module = name.substr(0, dot);
+    std::vector<std::string> projections = {name.substr(dot + 1)};
+    if (projections[0] == "gate_up_proj") projections = {"gate_proj", "up_proj"};
+    if (!HasMatrix(fmt::format("{}.0.{}.weight", module, projections[0]))) {
+      return BindWholeBank(name, experts);
+    }
+    const std::vector<int64_t> part = {shape[1] / std::ssize(projections), shape[2]};
     for (int64_t expert = 0; expert < shape[0]; ++expert) {
-      experts.push_back(PackedWeight::FromBf16(
-          bank->bytes.subspan(static_cast<size_t>(expert) * expert_bytes, expert_bytes), shape[1],
-          shape[2], pool_));
+      std::vector<Matrix> matrices;
+      for (const std::string& projection : projections) {
+        const std::string weight = fmt::format("{}.{}.{}.weight", module, expert, projection);
+        NIBBLE_ASSIGN_OR_RETURN(const Matrix matrix, FindMatrix(weight, part));
+        matrices.push_back(matrix);
+      }
+      NIBBLE_ASSIGN_OR_RETURN(PackedWeight stacked, Stack(matrices));
+      experts.push_back(std::move(stacked));
     }
     return {};
   }
 
   // A plain tensor as floats.
-  Status Bind(const std::string& name, std::vector<float>& values) {
+  Status BindFloats(const std::string& name, std::vector<float>& values) override {
     NIBBLE_ASSIGN_OR_RETURN(const Tensor* tensor,
                             FindWhole(name, {DType::kBF16, DType::kF16, DType::kF32}));
     values.resize(static_cast<size_t>(tensor->info.n_elements()));
@@ -135,20 +150,16 @@ class Binder {
     return {};
   }
 
-  Status Bind(const std::string& name, float& value) {
-    std::vector<float> values;
-    NIBBLE_RETURN_IF_ERROR(Bind(name, values));
-    CHECK(values.size() == 1);
-    value = values[0];
-    return {};
-  }
-
-  Status Bind(const std::string& name, Table& table) {
+  Status BindTable(const std::string& name, Table& table) override {
     NIBBLE_ASSIGN_OR_RETURN(const Matrix matrix, FindMatrix(name));
-    table = {.n_rows = matrix.n_rows,
-             .width = matrix.n_columns,
-             .format = matrix.format,
-             .rows = matrix.values->bytes.data()};
+    if (matrix.format == WeightFormat::kInt8Channel) {
+      return Fail("{}: {}: expected a table in BF16 or packed int4, found I8", path_, name);
+    }
+    table = {
+        .n_rows = matrix.n_rows,
+        .width = matrix.n_columns,
+        .format = matrix.format == WeightFormat::kBf16 ? TableFormat::kBf16 : TableFormat::kInt4,
+        .rows = matrix.values->bytes.data()};
     if (matrix.scales != nullptr) {
       table.scales = matrix.scales->bytes.data();
       table.scale_dtype = matrix.scales->info.dtype;
@@ -157,7 +168,7 @@ class Binder {
   }
 
   // Error if the file holds a text tensor that nothing asked for.
-  Status CheckNothingLeft() const {
+  Status CheckNothingLeft() const override {
     for (const auto& [name, tensor] : tensors_) {
       if (used_.contains(name)) continue;
       std::string_view logical = name;
@@ -166,6 +177,7 @@ class Binder {
       }
       if (gemma::IsIgnoredLeftover(config_, logical)) continue;
       if (config_.tie_word_embeddings && logical == "lm_head.weight") continue;
+      if (RepeatsK(name, *tensor)) continue;
       return Fail("{}: {}: not a tensor of this architecture", path_, tensor->info.name);
     }
     return {};
@@ -175,10 +187,87 @@ class Binder {
   Binder(const gemma::Config& config, const checkpoint::Checkpoint& checkpoint, ThreadPool& pool)
       : config_(config), pool_(pool), path_(checkpoint.path().string()) {}
 
+  Result<Matrix> WithChannelScales(const std::string& name, const Tensor& codes) {
+    const Tensor* scales = Use(name + "_scale");
+    if (scales == nullptr) return Fail("{}: {}_scale: missing", path_, name);
+    const int64_t n_rows = codes.info.shape[0];
+    const int64_t n_columns = codes.info.shape[1];
+    const int64_t scale_shape[] = {n_rows, 1};
+    NIBBLE_RETURN_IF_ERROR(ExpectShape(path_, *scales, scale_shape));
+    NIBBLE_RETURN_IF_ERROR(ExpectDType(*scales, {DType::kF32, DType::kBF16, DType::kF16}));
+    if (n_columns > kernels::kMaxInt8Columns) {
+      return Fail("{}: {}: {} columns of int8, expected at most {}", path_, name, n_columns,
+                  kernels::kMaxInt8Columns);
+    }
+    return Matrix{WeightFormat::kInt8Channel, &codes, scales, n_rows, n_columns};
+  }
+
+  PackedWeight Pack(const Matrix& matrix, std::span<const std::byte> values,
+                    std::span<const std::byte> scales) {
+    switch (matrix.format) {
+      case WeightFormat::kBf16:
+        return PackedWeight::FromBf16(values, matrix.n_rows, matrix.n_columns, pool_);
+      case WeightFormat::kInt8Channel:
+        return PackedWeight::FromInt8Channel(values, scales, matrix.scales->info.dtype,
+                                             matrix.n_rows, matrix.n_columns, pool_);
+      default:
+        return PackedWeight::FromInt4(values, scales, matrix.scales->info.dtype, matrix.n_rows,
+                                      matrix.n_columns, pool_);
+    }
+  }
+
+  Status BindWholeBank(const std::string& name, std::vector<PackedWeight>& experts) {
+    NIBBLE_ASSIGN_OR_RETURN(const Tensor* bank, FindWhole(name, {DType::kBF16}));
+    const std::vector<int64_t>& shape = Shape(name);
+    const auto expert_bytes = static_cast<size_t>(shape[1] * shape[2] * 2);
+    for (int64_t expert = 0; expert < shape[0]; ++expert) {
+      experts.push_back(PackedWeight::FromBf16(
+          bank->bytes.subspan(static_cast<size_t>(expert) * expert_bytes, expert_bytes), shape[1],
+          shape[2], pool_));
+    }
+    return {};
+  }
+
+  // Matrices of one form and one K, their rows one after the other.
+  Result<PackedWeight> Stack(const std::vector<Matrix>& matrices) {
+    Matrix all = matrices.front();
+    if (matrices.size() == 1) return Pack(all);
+    std::vector<std::byte> values;
+    std::vector<std::byte> scales;
+    all.n_rows = 0;
+    for (const Matrix& matrix : matrices) {
+      const bool same_scales = matrix.scales == nullptr || all.scales == nullptr ||
+                               matrix.scales->info.dtype == all.scales->info.dtype;
+      if (matrix.format != all.format || !same_scales) {
+        return Fail("{}: {}: not in the form of {}, beside which it is used", path_,
+                    matrix.values->info.name, all.values->info.name);
+      }
+      all.n_rows += matrix.n_rows;
+      values.insert(values.end(), matrix.values->bytes.begin(), matrix.values->bytes.end());
+      if (matrix.scales == nullptr) continue;
+      scales.insert(scales.end(), matrix.scales->bytes.begin(), matrix.scales->bytes.end());
+    }
+    return Pack(all, values, scales);
+  }
+
+  bool HasMatrix(const std::string& name) const {
+    return tensors_.contains(name) || tensors_.contains(name + "_packed");
+  }
+
   const std::vector<int64_t>& Shape(const std::string& name) const {
     const auto it = specs_.find(name);
     CHECK(it != specs_.end());  // we ask only for what gemma/ expects
     return it->second.shape;
+  }
+
+  // A v_proj stored in a layer whose V is K, equal to its k_proj.
+  bool RepeatsK(const std::string& name, const Tensor& tensor) const {
+    const size_t at = name.find(".self_attn.v_proj.");
+    if (at == std::string::npos) return false;
+    std::string k_name = name;
+    k_name[at + std::string_view(".self_attn.").size()] = 'k';
+    const auto k = tensors_.find(k_name);
+    return k != tensors_.end() && std::ranges::equal(k->second->bytes, tensor.bytes);
   }
 
   const Tensor* Use(const std::string& name) {
@@ -233,61 +322,27 @@ class Binder {
   std::unordered_set<std::string> used_;
 };
 
-Status BindMoe(Binder& binder, const std::string& prefix, LayerWeights& w) {
-  NIBBLE_RETURN_IF_ERROR(binder.Bind(prefix + "router.proj.weight", w.router_proj));
-  NIBBLE_RETURN_IF_ERROR(binder.Bind(prefix + "router.scale", w.router_scale));
-  NIBBLE_RETURN_IF_ERROR(binder.Bind(prefix + "router.per_expert_scale", w.per_expert_scale));
-  NIBBLE_RETURN_IF_ERROR(binder.Bind(prefix + "experts.gate_up_proj", w.expert_gate_up));
-  NIBBLE_RETURN_IF_ERROR(binder.Bind(prefix + "experts.down_proj", w.expert_down));
-  NIBBLE_RETURN_IF_ERROR(
-      binder.Bind(prefix + "pre_feedforward_layernorm_2.weight", w.pre_feedforward_layernorm_2));
-  NIBBLE_RETURN_IF_ERROR(
-      binder.Bind(prefix + "post_feedforward_layernorm_1.weight", w.post_feedforward_layernorm_1));
-  return binder.Bind(prefix + "post_feedforward_layernorm_2.weight",
-                     w.post_feedforward_layernorm_2);
-}
-
-Status BindLayer(Binder& binder, const gemma::Config& config, int layer_idx, LayerWeights& w) {
-  const std::string prefix = fmt::format("model.layers.{}.", layer_idx);
-  const auto bind = [&](std::string_view name, auto& place) {
-    return binder.Bind(prefix + std::string(name) + ".weight", place);
-  };
-  NIBBLE_RETURN_IF_ERROR(bind("input_layernorm", w.input_layernorm));
-  NIBBLE_RETURN_IF_ERROR(bind("self_attn.q_proj", w.q_proj));
-  NIBBLE_RETURN_IF_ERROR(bind("self_attn.o_proj", w.o_proj));
-  NIBBLE_RETURN_IF_ERROR(bind("self_attn.q_norm", w.q_norm));
-  if (config.OwnsKv(layer_idx)) {
-    NIBBLE_RETURN_IF_ERROR(bind("self_attn.k_proj", w.k_proj));
-    NIBBLE_RETURN_IF_ERROR(bind("self_attn.k_norm", w.k_norm));
-    if (!config.layers[layer_idx].k_eq_v) {
-      NIBBLE_RETURN_IF_ERROR(bind("self_attn.v_proj", w.v_proj));
-    }
-  }
-  NIBBLE_RETURN_IF_ERROR(bind("post_attention_layernorm", w.post_attention_layernorm));
-  NIBBLE_RETURN_IF_ERROR(bind("pre_feedforward_layernorm", w.pre_feedforward_layernorm));
-  NIBBLE_RETURN_IF_ERROR(bind("mlp.gate_proj", w.gate_proj));
-  NIBBLE_RETURN_IF_ERROR(bind("mlp.up_proj", w.up_proj));
-  NIBBLE_RETURN_IF_ERROR(bind("mlp.down_proj", w.down_proj));
-  NIBBLE_RETURN_IF_ERROR(bind("post_feedforward_layernorm", w.post_feedforward_layernorm));
-  NIBBLE_RETURN_IF_ERROR(binder.Bind(prefix + "layer_scalar", w.layer_scalar));
-  if (config.ple_width > 0) {
-    NIBBLE_RETURN_IF_ERROR(bind("per_layer_input_gate", w.per_layer_input_gate));
-    NIBBLE_RETURN_IF_ERROR(bind("per_layer_projection", w.per_layer_projection));
-    NIBBLE_RETURN_IF_ERROR(bind("post_per_layer_input_norm", w.post_per_layer_input_norm));
-  }
-  return config.n_experts > 0 ? BindMoe(binder, prefix, w) : Status{};
-}
-
 }  // namespace
 
 void Table::Gather(const kernels::KernelTable& kernels, int64_t row, float scale,
                    float* out) const {
-  if (format == WeightFormat::kBf16) {
-    return kernels.gather_bf16(rows + row * width * 2, width, scale, out);
+  switch (format) {
+    case TableFormat::kBf16:
+      return kernels.gather_bf16(rows + row * width * 2, width, scale, out);
+    case TableFormat::kInt4:
+      return kernels.gather_int4(
+          rows + row * width / 2,
+          scales + row * (width / formats::kGroupSize) * SizeBytes(scale_dtype), scale_dtype, width,
+          scale, out);
+    case TableFormat::kF16:
+    case TableFormat::kF32:
+    case TableFormat::kQ40:
+    case TableFormat::kQ6K:
+      ReadGgufRow(*this, row, out);
+      for (int64_t i = 0; i < width; ++i) out[i] *= scale;
+      return;
   }
-  kernels.gather_int4(rows + row * width / 2,
-                      scales + row * (width / formats::kGroupSize) * SizeBytes(scale_dtype),
-                      scale_dtype, width, scale, out);
+  CHECK(false);
 }
 
 int64_t Weights::n_token_ids() const {
@@ -313,38 +368,20 @@ int64_t Weights::BytesPerToken() const {
 
 Result<Weights> BindWeights(gemma::Config config, checkpoint::Checkpoint checkpoint,
                             ThreadPool& pool) {
-  for (const gemma::LayerConfig& layer : config.layers) {
-    if (layer.head_dim % kernels::kHeadDimMultiple != 0) {
-      return Fail("{}: head_dim {}: expected a multiple of {}", checkpoint.path().string(),
-                  layer.head_dim, kernels::kHeadDimMultiple);
-    }
-  }
-  Weights weights{.config = std::move(config), .checkpoint = std::move(checkpoint)};
-  NIBBLE_ASSIGN_OR_RETURN(Binder binder, Binder::Create(weights.config, weights.checkpoint, pool));
-  const std::string embed_name = "model.embed_tokens.weight";
-  NIBBLE_RETURN_IF_ERROR(binder.Bind(embed_name, weights.embed_tokens));
-  if (weights.config.ple_width > 0) {
-    NIBBLE_RETURN_IF_ERROR(
-        binder.Bind("model.embed_tokens_per_layer.weight", weights.embed_tokens_per_layer));
-    NIBBLE_RETURN_IF_ERROR(
-        binder.Bind("model.per_layer_model_projection.weight", weights.per_layer_model_projection));
-    NIBBLE_RETURN_IF_ERROR(
-        binder.Bind("model.per_layer_projection_norm.weight", weights.per_layer_projection_norm));
-  }
-  weights.layers.resize(static_cast<size_t>(weights.config.n_layers()));
-  for (int i = 0; i < weights.config.n_layers(); ++i) {
-    NIBBLE_RETURN_IF_ERROR(BindLayer(binder, weights.config, i, weights.layers[i]));
-  }
-  NIBBLE_RETURN_IF_ERROR(binder.Bind("model.norm.weight", weights.norm));
-  const bool tied = weights.config.tie_word_embeddings;
-  NIBBLE_RETURN_IF_ERROR(binder.Bind(tied ? embed_name : "lm_head.weight", weights.lm_head));
-  NIBBLE_RETURN_IF_ERROR(binder.CheckNothingLeft());
+  const auto files = std::make_shared<const checkpoint::Checkpoint>(std::move(checkpoint));
+  Weights weights{.config = std::move(config), .files = files};
+  NIBBLE_ASSIGN_OR_RETURN(Binder binder, Binder::Create(weights.config, *files, pool));
+  NIBBLE_RETURN_IF_ERROR(BindAll(binder, files->path().string(), &weights));
   return weights;
 }
 
-Result<Weights> LoadWeights(const std::filesystem::path& dir, ThreadPool& pool) {
-  NIBBLE_ASSIGN_OR_RETURN(gemma::Config config, gemma::ReadConfig(dir));
-  NIBBLE_ASSIGN_OR_RETURN(checkpoint::Checkpoint checkpoint, checkpoint::Checkpoint::Open(dir));
+Result<Weights> LoadWeights(const std::filesystem::path& path, ThreadPool& pool) {
+  if (checkpoint::IsGgufPath(path)) {
+    NIBBLE_ASSIGN_OR_RETURN(checkpoint::GgufFile file, checkpoint::GgufFile::Open(path));
+    return BindGguf(std::move(file), pool);
+  }
+  NIBBLE_ASSIGN_OR_RETURN(gemma::Config config, gemma::ReadConfig(path));
+  NIBBLE_ASSIGN_OR_RETURN(checkpoint::Checkpoint checkpoint, checkpoint::Checkpoint::Open(path));
   return BindWeights(std::move(config), std::move(checkpoint), pool);
 }
 

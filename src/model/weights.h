@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <vector>
 
 #include "base/dtype.h"
@@ -26,12 +27,14 @@
 
 namespace nibble::model {
 
+enum class TableFormat { kBf16, kInt4, kF16, kF32, kQ40, kQ6K };
+
 // An embedding table in the mapped file.
 struct Table {
   int64_t n_rows = 0;
   int64_t width = 0;
-  kernels::WeightFormat format = kernels::WeightFormat::kBf16;
-  const std::byte* rows = nullptr;    // bf16 [n_rows, width], or codes [n_rows, width / 2] bytes
+  TableFormat format = TableFormat::kBf16;
+  const std::byte* rows = nullptr;    // int4: codes [n_rows, width / 2] bytes; else [n_rows, width]
   const std::byte* scales = nullptr;  // int4: [n_rows, width / 32] of scale_dtype
   DType scale_dtype = DType::kBF16;
 
@@ -73,7 +76,7 @@ struct LayerWeights {
 
 struct Weights {
   gemma::Config config;
-  checkpoint::Checkpoint checkpoint;  // keeps the tables' file mapped
+  std::shared_ptr<const void> files;  // keeps the tables' file mapped
   Table embed_tokens = {};            // [V, D]
   std::vector<LayerWeights> layers = {};
   std::vector<float> norm = {};        // [D]
@@ -90,8 +93,8 @@ struct Weights {
   int64_t BytesPerToken() const;
 };
 
-// Opens a model directory (config.json and safetensors).
-Result<Weights> LoadWeights(const std::filesystem::path& dir, ThreadPool& pool);
+// Opens a model directory (config.json and safetensors) or a GGUF file (weights_gguf.h).
+Result<Weights> LoadWeights(const std::filesystem::path& path, ThreadPool& pool);
 
 // The same from a config and a checkpoint already open.
 Result<Weights> BindWeights(gemma::Config config, checkpoint::Checkpoint checkpoint,

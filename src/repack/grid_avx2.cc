@@ -17,13 +17,13 @@ struct Avx2 {
   using HalfU16 = uint16_t __attribute__((vector_size(16)));
 
   static uint32_t SignBits(I32 mask) {
-    return static_cast<uint32_t>(_mm256_movemask_ps((__m256)mask));
+    return static_cast<uint32_t>(_mm256_movemask_ps(reinterpret_cast<__m256>(mask)));
   }
 
   // By the low three bits: 8 reads the place of 0.
   static F32 LookUp840ths(U32 code) {
     const __m256 table = _mm256_setr_ps(105, 840, 420, 280, 210, 168, 140, 120);
-    return (F32)_mm256_permutevar8x32_ps(table, (__m256i)code);
+    return reinterpret_cast<F32>(_mm256_permutevar8x32_ps(table, reinterpret_cast<__m256i>(code)));
   }
 };
 

@@ -16,13 +16,16 @@ struct Avx512 {
   using U16 = uint16_t __attribute__((vector_size(64)));
   using HalfU16 = uint16_t __attribute__((vector_size(32)));
 
-  static uint32_t SignBits(I32 mask) { return _mm512_movepi32_mask((__m512i)mask); }
+  static uint32_t SignBits(I32 mask) {
+    return _mm512_movepi32_mask(reinterpret_cast<__m512i>(mask));
+  }
 
   // 840 / code by the low four bits of `code`; 840 for code 0.
   static F32 LookUp840ths(U32 code) {
     const __m512 table =
         _mm512_setr_ps(840, 840, 420, 280, 210, 168, 140, 120, 105, 0, 0, 0, 0, 0, 0, 0);
-    return (F32)_mm512_maskz_permutexvar_ps(0xffff, (__m512i)code, table);
+    return reinterpret_cast<F32>(
+        _mm512_maskz_permutexvar_ps(0xffff, reinterpret_cast<__m512i>(code), table));
   }
 };
 

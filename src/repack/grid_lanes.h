@@ -86,6 +86,11 @@ class GridLanes {
     U32 worst_ulp = {};
   };
 
+  // The same bits as another type.
+  template <typename To, typename From>
+  static To Bits(From from) {
+    return reinterpret_cast<To>(from);
+  }
   template <typename V>
   static V Max(V a, V b) {
     return a > b ? a : b;
@@ -131,8 +136,8 @@ class GridLanes {
 
   // pairs[i] lane g <- dword i of group g.
   static void Load(const std::byte* source, U32* pairs) {
-    for (int first = 0; first < kPairs; first += kLanes) {
-      for (int group = 0; group < kLanes; ++group) {
+    for (ptrdiff_t first = 0; first < kPairs; first += kLanes) {
+      for (ptrdiff_t group = 0; group < kLanes; ++group) {
         __builtin_memcpy(&pairs[first + group], source + (group * kPairs + first) * 4, sizeof(U32));
       }
       Transpose(&pairs[first]);
@@ -142,24 +147,25 @@ class GridLanes {
   static Groups Prepare(const std::byte* source) {
     Groups groups;
     Load(source, groups.pairs);
-    I16 largest_signed = (I16)groups.pairs[0];
-    U16 largest = (U16)groups.pairs[0];
-    U16 smallest = ((U16)groups.pairs[0] & 0x7fff) - 1;  // of those that are not zero, minus 1
+    I16 largest_signed = Bits<I16>(groups.pairs[0]);
+    U16 largest = Bits<U16>(groups.pairs[0]);
+    U16 smallest =
+        (Bits<U16>(groups.pairs[0]) & 0x7fff) - 1;  // of those that are not zero, minus 1
     I16 positive_zeros = {};
     I16 negative_zeros = {};
     for (const U32& pair : groups.pairs) {
-      const U16 values = (U16)pair;
-      largest_signed = Max(largest_signed, (I16)pair);
+      const U16 values = Bits<U16>(pair);
+      largest_signed = Max(largest_signed, Bits<I16>(pair));
       largest = Max(largest, values);
-      smallest = Min(smallest, (U16)((values & 0x7fff) - 1));
+      smallest = Min(smallest, Bits<U16>((values & 0x7fff) - 1));
       positive_zeros += values == 0;
       negative_zeros += values == 0x8000;
     }
-    const I32 signed_pair = (I32)largest_signed;
-    const U32 positive = (U32)Max(Max((signed_pair << 16) >> 16, signed_pair >> 16), I32{});
-    const U32 with_sign = Max((U32)largest & 0xffff, (U32)largest >> 16);
+    const I32 signed_pair = Bits<I32>(largest_signed);
+    const U32 positive = Bits<U32>(Max(Max((signed_pair << 16) >> 16, signed_pair >> 16), I32{}));
+    const U32 with_sign = Max(Bits<U32>(largest) & 0xffff, Bits<U32>(largest) >> 16);
     const U32 negative = with_sign >= 0x8000 ? with_sign & 0x7fff : U32{};
-    const U32 least = Min((U32)smallest & 0xffff, (U32)smallest >> 16);
+    const U32 least = Min(Bits<U32>(smallest) & 0xffff, Bits<U32>(smallest) >> 16);
     const U32 peak = Max(positive, negative);
     groups.peak = peak << 16;
     groups.opposite = Min(positive, negative) << 16;
@@ -170,26 +176,28 @@ class GridLanes {
     return groups;
   }
 
-  static U32 AddHalves(I16 counts) { return ((U32)counts & 0xffff) + ((U32)counts >> 16); }
+  static U32 AddHalves(I16 counts) {
+    return (Bits<U32>(counts) & 0xffff) + (Bits<U32>(counts) >> 16);
+  }
 
   // Intersects with the scales (times 840) that the value admits.
   static void Narrow(U32 size, const Groups& groups, F32 codes_per_unit, Interval* scales) {
     size = size == 0 ? groups.peak : size;  // a zero says nothing, and the peak nothing new
-    const U32 rounded = (U32)((F32)size * codes_per_unit + kToInteger);
+    const U32 rounded = Bits<U32>(Bits<F32>(size) * codes_per_unit + kToInteger);
     const F32 multiple_per_code = Isa::LookUp840ths(rounded);
     const U32 half_step = 0x8000 - ((size >> 12) & 16);  // odd: the ends do not belong
-    const F32 lower = (F32)(size - half_step) * multiple_per_code;
-    const F32 upper = (F32)(size + half_step) * multiple_per_code;
-    scales->lowest = Max(scales->lowest, (I32)lower);
-    scales->highest = Min(scales->highest, (I32)upper);
+    const F32 lower = Bits<F32>(size - half_step) * multiple_per_code;
+    const F32 upper = Bits<F32>(size + half_step) * multiple_per_code;
+    scales->lowest = Max(scales->lowest, Bits<I32>(lower));
+    scales->highest = Min(scales->highest, Bits<I32>(upper));
   }
 
   // Supposes that the largest values have `peak_code`. Returns for which of the `open` groups some
   // scale explains all values.
   static I32 Explain(const Groups& groups, int peak_code, I32 open, Interval* scales) {
-    const F32 codes_per_unit = static_cast<float>(peak_code) / (F32)groups.peak;
+    const F32 codes_per_unit = static_cast<float>(peak_code) / Bits<F32>(groups.peak);
     if (peak_code == kMaxPeak) {  // there is no code +8
-      open &= (F32)groups.opposite * codes_per_unit < 7.5f;
+      open &= Bits<F32>(groups.opposite) * codes_per_unit < 7.5f;
     }
     scales->lowest = I32{};
     scales->highest = I32{} + 0x7f800000;
@@ -209,33 +217,33 @@ class GridLanes {
   static Interval Divide(const Interval& scales) {
     const I32 low = scales.lowest & kProductBits;
     const I32 high = (scales.highest + ~kProductBits) & kProductBits;
-    return {.lowest = (I32)((F32)low / kMultiple) - (low != scales.lowest),
-            .highest = (I32)((F32)high / kMultiple) + (high != scales.highest)};
+    return {.lowest = Bits<I32>(Bits<F32>(low) / kMultiple) - (low != scales.lowest),
+            .highest = Bits<I32>(Bits<F32>(high) / kMultiple) + (high != scales.highest)};
   }
 
   static U32 RoundToBf16(U32 bits) { return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16; }
 
   // Positive floats within fp16's finite range; below 2^-14, fp16 counts units of 2^-24.
   static U32 RoundToFp16(F32 value) {
-    const U32 bits = (U32)value;
+    const U32 bits = Bits<U32>(value);
     const U32 normal = (bits + 0xfff - (112u << 23) + ((bits >> 13) & 1)) >> 13;
-    const U32 subnormal = (U32)(value + 0.5f) - 0x3f000000u;
+    const U32 subnormal = Bits<U32>(value + 0.5f) - 0x3f000000u;
     return value < 0x1p-14f ? subnormal : normal;
   }
   static F32 WidenFp16(U32 bits) {
-    const F32 subnormal = __builtin_convertvector((I32)bits, F32) * 0x1p-24f;
-    return bits < 0x400 ? subnormal : (F32)((bits << 13) + (112u << 23));
+    const F32 subnormal = __builtin_convertvector(Bits<I32>(bits), F32) * 0x1p-24f;
+    return bits < 0x400 ? subnormal : Bits<F32>((bits << 13) + (112u << 23));
   }
 
   template <bool kIsFp16>
   static U32 Store(F32 scale) {
     if constexpr (kIsFp16) return RoundToFp16(scale);
-    return RoundToBf16((U32)scale);
+    return RoundToBf16(Bits<U32>(scale));
   }
   template <bool kIsFp16>
   static F32 Widen(U32 bits) {
     if constexpr (kIsFp16) return WidenFp16(bits);
-    return (F32)(bits << 16);
+    return Bits<F32>(bits << 16);
   }
 
   // A scale of the dtype in the interval: the one nearest its middle, or the neighbour across.
@@ -247,7 +255,7 @@ class GridLanes {
     I32 is_inside = {};
     for (const uint32_t step : kSteps) {
       const U32 candidate = nearest + step;
-      const I32 bits = (I32)Widen<kIsFp16>(candidate);
+      const I32 bits = Bits<I32>(Widen<kIsFp16>(candidate));
       const I32 fits = (bits >= scales.lowest) & (bits <= scales.highest) & ~is_inside;
       *scale_bits = fits ? candidate : *scale_bits;
       is_inside |= fits;
@@ -261,12 +269,19 @@ class GridLanes {
     if constexpr (!kIsFp16) return ScaleInside<false>(scales, middle, scale_bits);
     U32 bf16;
     I32 is_bf16 = ScaleInside<false>(scales, middle, &bf16);
-    const F32 scale = (F32)(bf16 << 16);
+    const F32 scale = Bits<F32>(bf16 << 16);
     const U32 same = RoundToFp16(scale);
     is_bf16 &= WidenFp16(same) == scale;
     const I32 is_inside = ScaleInside<true>(scales, middle, scale_bits);
     *scale_bits = is_bf16 ? same : *scale_bits;
     return is_bf16 | is_inside;
+  }
+
+  // Where neither rounding to the dtype nor a step to a neighbour needs care for zero or infinity.
+  template <bool kIsFp16>
+  static I32 IsFarFromLimits(F32 middle) {
+    if constexpr (kIsFp16) return (middle > 0x1p-22f) & (middle < 0x1.ep15f);
+    return I32{} - 1;  // Groups::is_usual has seen to it
   }
 
   template <bool kIsFp16>
@@ -275,16 +290,13 @@ class GridLanes {
     I32 open = groups.is_usual;
     for (int peak_code = kMaxPeak; peak_code >= 1 && Any(open); --peak_code) {
       Interval multiples;
-      I32 is_explained = Explain(groups, peak_code, open, &multiples);
-      if (!Any(is_explained)) continue;
+      const I32 is_possible = Explain(groups, peak_code, open, &multiples);
+      if (!Any(is_possible)) continue;
       const Interval scales = Divide(multiples);
-      const F32 middle = (F32)scales.lowest * 0.5f + (F32)scales.highest * 0.5f;
-      if constexpr (kIsFp16) {
-        const I32 is_storable = (middle > 0x1p-22f) & (middle < 0x1.ep15f);
-        open &= is_storable | ~is_explained;
-        found.is_nearest &= open;
-        is_explained &= is_storable;
-      }
+      const F32 middle = Bits<F32>(scales.lowest) * 0.5f + Bits<F32>(scales.highest) * 0.5f;
+      open &= IsFarFromLimits<kIsFp16>(middle) | ~is_possible;
+      found.is_nearest &= open;
+      const I32 is_explained = is_possible & open;
       U32 scale_bits;
       const I32 is_exact = ExactScale<kIsFp16>(scales, middle, &scale_bits) & is_explained;
       const I32 is_first = is_explained & ~is_exact & ~found.is_nearest;
@@ -302,10 +314,10 @@ class GridLanes {
   static void Measure(const Groups& groups, F32 codes_per_unit, F32 scale, I32 counted,
                       Sums* sums) {
     const auto compare = [&](U32 size) {
-      const F32 code = ((F32)size * codes_per_unit + kToInteger) - kToInteger;
-      const I32 ulp = (I32)RoundToBf16((U32)(code * scale)) - (I32)(size >> 16);
+      const F32 code = (Bits<F32>(size) * codes_per_unit + kToInteger) - kToInteger;
+      const I32 ulp = Bits<I32>(RoundToBf16(Bits<U32>(code * scale))) - Bits<I32>(size >> 16);
       sums->n_inexact_values += (ulp != 0) & counted;
-      sums->worst_ulp = Max(sums->worst_ulp, (U32)(Max(ulp, -ulp) & counted));
+      sums->worst_ulp = Max(sums->worst_ulp, Bits<U32>(Max(ulp, -ulp) & counted));
     };
     for (const U32& pair : groups.pairs) {
       compare(Low(pair) & ~kSignBit);
@@ -325,8 +337,8 @@ class GridLanes {
       U32 nibbles = {};
       for (int i = kPairsPerWord - 1; i >= 0; --i) {
         const U32 pair = groups.pairs[word * kPairsPerWord + i];
-        nibbles = (nibbles << 4) + (U32)((F32)High(pair) * codes_per_unit + kToInteger);
-        nibbles = (nibbles << 4) + (U32)((F32)Low(pair) * codes_per_unit + kToInteger);
+        nibbles = (nibbles << 4) + Bits<U32>(Bits<F32>(High(pair)) * codes_per_unit + kToInteger);
+        nibbles = (nibbles << 4) + Bits<U32>(Bits<F32>(Low(pair)) * codes_per_unit + kToInteger);
       }
       words[word] = nibbles + (0x88888888u - kIntegerBits * 0x111u);
     }
@@ -344,10 +356,10 @@ class GridLanes {
     const I32 is_negative = found.peak_code == kMaxPeak
                                 ? groups.is_peak_positive
                                 : groups.n_negative_zeros > groups.n_positive_zeros;
-    const U32 sign = (U32)is_negative & kSignBit;
+    const U32 sign = Bits<U32>(is_negative) & kSignBit;
     const F32 codes_per_unit =
-        __builtin_convertvector((I32)found.peak_code, F32) / (F32)groups.peak;
-    Pack(groups, (F32)((U32)codes_per_unit | sign), packed);
+        __builtin_convertvector(Bits<I32>(found.peak_code), F32) / Bits<F32>(groups.peak);
+    Pack(groups, Bits<F32>(Bits<U32>(codes_per_unit) | sign), packed);
     const auto stored =
         __builtin_convertvector(found.scale_bits | (sign >> 16), typename Isa::HalfU16);
     __builtin_memcpy(scales, &stored, sizeof stored);
@@ -356,7 +368,7 @@ class GridLanes {
     sums->n_exact += found.is_exact;
     sums->n_negative_scales += is_negative & is_solved;
     const U32 n_lost = is_negative ? groups.n_positive_zeros : groups.n_negative_zeros;
-    sums->n_zero_sign_lost += n_lost & (U32)is_solved;
+    sums->n_zero_sign_lost += n_lost & Bits<U32>(is_solved);
     for (int k = 1; k <= kMaxPeak; ++k) {
       sums->n_by_peak_code[k] += (found.peak_code == static_cast<uint32_t>(k)) & is_solved;
     }

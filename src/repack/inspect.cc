@@ -6,7 +6,9 @@
 
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/gguf_file.h"
 #include "gemma/tensors.h"
+#include "repack/gguf_inspect.h"
 #include "repack/pack_rows.h"
 
 namespace nibble::repack {
@@ -57,21 +59,28 @@ std::optional<std::string> DuplicateHead(const Checkpoint& checkpoint) {
 }
 
 std::string FormatOf(const Checkpoint& checkpoint, const Json& quantization) {
-  const bool is_packed = std::ranges::any_of(checkpoint.tensors(), [](const Tensor& tensor) {
-    return tensor.info.name.ends_with(".weight_packed");
-  });
-  if (!is_packed) {
-    const bool is_bf16 = std::ranges::all_of(checkpoint.tensors(), [](const Tensor& tensor) {
-      return tensor.info.dtype == DType::kBF16;
-    });
+  const auto has = [&checkpoint](auto is_such) {
+    return std::ranges::any_of(checkpoint.tensors(), is_such);
+  };
+  const bool has_int4 =
+      has([](const Tensor& tensor) { return tensor.info.name.ends_with(".weight_packed"); });
+  const bool has_int8 = has([](const Tensor& tensor) { return tensor.info.dtype == DType::kI8; });
+  if (!has_int4 && !has_int8) {
+    const bool is_bf16 =
+        !has([](const Tensor& tensor) { return tensor.info.dtype != DType::kBF16; });
     return is_bf16 ? "bf16" : "plain, mixed dtypes";
   }
-  const Json group = Member(Member(quantization, "config_groups"), "group_0");
-  const Json weights = Member(group, "weights");
-  if (Member(weights, "num_bits") != 4 || Member(weights, "group_size") != kGridGroup) {
+  const Json groups = Member(quantization, "config_groups");
+  const auto is_ours = [](const Json& group) {
+    const Json weights = Member(group, "weights");
+    return (Member(weights, "num_bits") == 4 && Member(weights, "group_size") == kGridGroup) ||
+           (Member(weights, "num_bits") == 8 && Member(weights, "strategy") == "channel");
+  };
+  if (!groups.is_object() || !std::ranges::all_of(groups, is_ours)) {
     return "packed, of another format";
   }
-  return FindTable(checkpoint, ".weight_packed") != nullptr ? "q4w4a16emb4" : "q4w4a16";
+  const bool has_tables = FindTable(checkpoint, ".weight_packed") != nullptr;
+  return fmt::format("{}{}", has_int8 ? "w8a8" : "q4w4a16", has_tables ? "emb4" : "");
 }
 
 std::string Basis(bool has_config, const Json& quantization) {
@@ -170,6 +179,10 @@ Json Anatomy::ToJson() const {
 
 Result<Anatomy> Inspect(const std::filesystem::path& path, bool with_grid, int n_threads,
                         const ProgressFn& progress) {
+  if (checkpoint::IsGgufPath(path)) {
+    if (with_grid) return Fail("{}: only bf16 checkpoints have a grid to search", path.string());
+    return InspectGguf(path);
+  }
   NIBBLE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(path));
   std::error_code error;
   const bool has_config = std::filesystem::exists(path / "config.json", error);

@@ -46,8 +46,9 @@ struct Anatomy {
   Json ToJson() const;
 };
 
-// `path`: a model directory or one .safetensors file. With `with_grid`, every bf16 matrix of the
-// text model that QAT quantises is searched for its grid.
+// `path`: a model directory, one .safetensors or one .gguf file (whose dtypes are ggml's types).
+// With `with_grid`, every bf16 matrix of the text model that QAT quantises is searched for its
+// grid.
 Result<Anatomy> Inspect(const std::filesystem::path& path, bool with_grid, int n_threads,
                         const ProgressFn& progress);
 

@@ -5,7 +5,7 @@
 // A matrix is the source seen as [rows, K]; rows are [row_begin, row_end) of it. Errors: NaN or
 // infinity; a scale out of its dtype's range; they name tensor, row and column. Errors of rounding
 // are added to `sum` row by row, in order. The bytes do not depend on the number of threads.
-// Tested by pack_rounded_test.cc, and by tests/interop/test_formats.py against compressed-tensors.
+// Tested by pack_rounded_test.cc, and by tests/interop/test_family.py against compressed-tensors.
 #pragma once
 
 #include <cstddef>

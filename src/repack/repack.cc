@@ -13,6 +13,7 @@
 
 #include "base/atomic_file.h"
 #include "base/check.h"
+#include "base/instruction_set.h"
 #include "base/mapped_file.h"
 #include "base/sha256.h"
 #include "base/thread_pool.h"
@@ -235,6 +236,7 @@ Status CopyFiles(const fs::path& source, const fs::path& dir, bool keep_towers,
 
 Result<RepackReport> Repack(const fs::path& source, const fs::path& out, const Options& options,
                             const ProgressFn& progress) {
+  NIBBLE_RETURN_IF_ERROR(ChosenInstructionSet());
   const fs::path target = out.has_filename() ? out : out.parent_path();  // "OUT/" is OUT
   NIBBLE_ASSIGN_OR_RETURN(const gemma::Config config, gemma::ReadConfig(source));
   NIBBLE_ASSIGN_OR_RETURN(const std::string config_text, ReadTextFile(source / "config.json"));

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/dtype.h"
+#include "base/instruction_set.h"
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint.h"
 #include "gemma/config.h"
@@ -337,6 +338,7 @@ class Verifier {
 Result<VerifyReport> Verify(const std::filesystem::path& source,
                             const std::filesystem::path& output, int n_threads,
                             const ProgressFn& progress) {
+  NIBBLE_RETURN_IF_ERROR(ChosenInstructionSet());
   NIBBLE_ASSIGN_OR_RETURN(const gemma::Config source_config, gemma::ReadConfig(source));
   NIBBLE_ASSIGN_OR_RETURN(const gemma::Config output_config, gemma::ReadConfig(output));
   NIBBLE_ASSIGN_OR_RETURN(const Checkpoint source_tensors, Checkpoint::Open(source));

@@ -1,7 +1,7 @@
 // The proof for one packed group: do its stored codes and scale stand for the 32 source values?
 //
 // Shares no code with the recovery (repack/grid.h) and goes the other way: the codes are given, so
-// each one and its source value admit an interval of scales, compared as exact fractions.
+// each one and its source value admit an interval of scales; compared exactly, in double.
 //
 // A group is right if
 //   1. some real scale explains all values with the stored codes (then every code is right), and

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "base/float16.h"
+#include "base/instruction_set.h"
+#include "repack/verify_batch.h"
 #include "repack/verify_group.h"
 
 namespace nibble::repack {
@@ -126,6 +128,39 @@ void AddGroup(const Int4Matrix& matrix, int64_t index, Int4Proof* sum) {
   measured.n_moved += static_cast<uint64_t>(*n_moved);
 }
 
+// Groups [first, last), at most kBlockGroups.
+void AddBlock(const Int4Matrix& matrix, int64_t first, int64_t last, Int4Proof* sum) {
+  const InstructionSet set = matrix.is_provable()
+                                 ? ChosenInstructionSet().value_or(InstructionSet::kScalar)
+                                 : InstructionSet::kScalar;
+  std::array<uint32_t, kBlockGroups> left_over;
+  ProofCounts& counts = sum->counts;
+  const int64_t n_left_over =
+      LeaveOutIdentical(set,
+                        {.source = matrix.source.data() + first * kSourceBytes,
+                         .packed = matrix.codes.data() + first * kCodeBytes,
+                         .scales = GroupAt(matrix, first).scale,
+                         .is_fp16 = matrix.scale_dtype == DType::kF16,
+                         .n_groups = last - first},
+                        left_over.data(), &counts.n_negative_scales);
+  const auto n_identical = static_cast<uint64_t>(last - first - n_left_over);
+  counts.n_groups += n_identical;
+  counts.n_right_groups += n_identical;
+  counts.n_values += n_identical * kGroup;
+  counts.n_bit_identical += n_identical * kGroup;
+  sum->measured.n_values += n_identical * kGroup;
+  sum->measured.n_levels += n_identical * kGroup;
+  int64_t next = 0;
+  for (int64_t group = first; group < last; ++group) {
+    if (next < n_left_over && left_over[next] == group - first) {
+      AddGroup(matrix, group, sum);
+      ++next;
+    } else {
+      sum->measured.sum_squares += Energy(GroupAt(matrix, group));
+    }
+  }
+}
+
 }  // namespace
 
 void ProofCounts::Merge(const ProofCounts& other) {
@@ -167,10 +202,7 @@ Int4Proof ProveInt4(const Int4Matrix& matrix, ThreadPool& pool,
     pool.ParallelFor(std::ssize(blocks), [&](int64_t begin, int64_t end) {
       for (int64_t block = begin; block < end; ++block) {
         const int64_t block_first = first + block * kBlockGroups;
-        const int64_t block_last = std::min(block_first + kBlockGroups, last);
-        for (int64_t group = block_first; group < block_last; ++group) {
-          AddGroup(matrix, group, &blocks[block]);
-        }
+        AddBlock(matrix, block_first, std::min(block_first + kBlockGroups, last), &blocks[block]);
       }
     });
     for (const Int4Proof& block : blocks) proof.Merge(block);

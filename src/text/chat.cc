@@ -285,26 +285,28 @@ class ChatRenderer {
 
 }  // namespace
 
-Result<bool> ClosesEmptyThought(const std::filesystem::path& model_dir) {
+Result<std::string> ReadChatTemplate(const std::filesystem::path& model_dir) {
   std::error_code ignored;
   std::filesystem::path file = model_dir / "chat_template.jinja";
-  std::string source;
-  if (std::filesystem::exists(file, ignored)) {
-    NIBBLE_ASSIGN_OR_RETURN(source, ReadTextFile(file));
-  } else {
-    file = model_dir / "tokenizer_config.json";
-    NIBBLE_ASSIGN_OR_RETURN(const Json config, ReadJsonFile(file));
-    const Json* value = Member(config, "chat_template");
-    if (value == nullptr || !value->is_string()) {
-      return Fail("{}: no chat_template, and no chat_template.jinja beside it", file.string());
-    }
-    source = value->get<std::string>();
-  }
+  if (std::filesystem::exists(file, ignored)) return ReadTextFile(file);
+  file = model_dir / "tokenizer_config.json";
+  NIBBLE_ASSIGN_OR_RETURN(const Json config, ReadJsonFile(file));
+  const Json* value = Member(config, "chat_template");
+  if (value != nullptr && value->is_string()) return value->get<std::string>();
+  return Fail("{}: no chat_template, and no chat_template.jinja beside it", file.string());
+}
+
+Result<bool> TemplateClosesEmptyThought(std::string_view source, std::string_view where) {
   if (source.find(kTurn) == std::string::npos) {
-    return Fail("{}: not a chat template of Gemma 4: it never writes {}", file.string(), kTurn);
+    return Fail("{}: not a chat template of Gemma 4: it never writes {}", where, kTurn);
   }
   // As the template spells it: the line break is an escape inside a string of Jinja.
   return source.find("<|channel>thought\\n<channel|>") != std::string::npos;
+}
+
+Result<bool> ClosesEmptyThought(const std::filesystem::path& model_dir) {
+  NIBBLE_ASSIGN_OR_RETURN(const std::string source, ReadChatTemplate(model_dir));
+  return TemplateClosesEmptyThought(source, model_dir.string());
 }
 
 Result<std::string> RenderChat(const Json& messages, const Json& tools,

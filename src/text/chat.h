@@ -13,6 +13,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "base/json.h"
 #include "base/result.h"
@@ -31,6 +32,12 @@ struct ChatOptions {
 // DIR/tokenizer_config.json) asks for ChatOptions::closes_empty_thought. Error: there is none, or
 // it is not one of Gemma 4's.
 Result<bool> ClosesEmptyThought(const std::filesystem::path& model_dir);
+
+// The same of a template's text; `where` begins the error message.
+Result<bool> TemplateClosesEmptyThought(std::string_view source, std::string_view where);
+
+// The text of that template.
+Result<std::string> ReadChatTemplate(const std::filesystem::path& model_dir);
 
 // messages: [{"role", "content", "tool_calls"?, "tool_call_id"?, "name"?, "reasoning"?,
 // "reasoning_content"?, "tool_responses"?}], role one of system, developer, user, assistant, tool;

@@ -83,7 +83,7 @@ struct Tokenizer::Impl {
   std::vector<bool> is_special;  // by id
 };
 
-Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Tokenizer::Tokenizer(TokenizerFile file) : impl_(std::make_unique<Impl>(std::move(file))) {}
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
@@ -98,7 +98,7 @@ Result<Tokenizer> Tokenizer::Open(const std::filesystem::path& path) {
 
 Result<Tokenizer> Tokenizer::Parse(std::string_view json, std::string_view where) {
   NIBBLE_ASSIGN_OR_RETURN(TokenizerFile file, ParseTokenizerFile(json, where));
-  return Tokenizer(std::make_unique<Impl>(std::move(file)));
+  return Tokenizer(std::move(file));
 }
 
 std::vector<TokenId> Tokenizer::Encode(std::string_view text, bool add_bos) const {

@@ -26,12 +26,15 @@ namespace nibble::text {
 
 using TokenId = int32_t;
 
+struct TokenizerFile;
+
 class Tokenizer {
  public:
   // Reads DIR/tokenizer.json (or the file itself).
   static Result<Tokenizer> Open(const std::filesystem::path& path);
   // The content of such a file; `where` begins error messages.
   static Result<Tokenizer> Parse(std::string_view json, std::string_view where);
+  explicit Tokenizer(TokenizerFile file);
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
@@ -59,7 +62,6 @@ class Tokenizer {
 
  private:
   struct Impl;
-  explicit Tokenizer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

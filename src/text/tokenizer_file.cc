@@ -219,4 +219,16 @@ Result<TokenizerFile> ParseTokenizerFile(std::string_view json, std::string_view
   return file;
 }
 
+Result<TokenizerFile> BuildTokenizerFile(
+    std::vector<std::string> tokens, const std::vector<std::pair<std::string, std::string>>& merges,
+    std::vector<AddedToken> added_tokens, std::string_view where) {
+  TokenizerFile file;
+  file.tokens = std::move(tokens);
+  file.added_tokens = std::move(added_tokens);
+  NIBBLE_RETURN_IF_ERROR(IndexTokens(where, &file));
+  NIBBLE_RETURN_IF_ERROR(ResolveMerges(merges, where, &file));
+  NIBBLE_RETURN_IF_ERROR(FindBos(Json(), where, &file));
+  return file;
+}
+
 }  // namespace nibble::text

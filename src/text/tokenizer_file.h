@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -34,5 +35,11 @@ struct TokenizerFile {
 
 // `where` (a file name, say) begins error messages.
 Result<TokenizerFile> ParseTokenizerFile(std::string_view json, std::string_view where);
+
+// The same from what other files hold: tokens by id ("" where there is none), merges by rank as
+// (left, right), added tokens among `tokens`.
+Result<TokenizerFile> BuildTokenizerFile(
+    std::vector<std::string> tokens, const std::vector<std::pair<std::string, std::string>>& merges,
+    std::vector<AddedToken> added_tokens, std::string_view where);
 
 }  // namespace nibble::text

@@ -107,6 +107,37 @@ def as_packed(source: Path, path: Path, scale_dtype: torch.dtype, with_tables: b
     write(path, config | {"tie_word_embeddings": not with_tables}, packed)
 
 
+def as_qat(source: Path, path: Path) -> None:
+    """The same model with every matrix that QAT quantises moved onto a 4-bit grid: bf16(code * fp16 scale)."""
+    config, tensors = read(source)
+    for name, tensor in tensors.items():
+        if tensor.dim() >= 2 and "router" not in name:
+            groups = tensor.float().unflatten(-1, (-1, 32))
+            scale = (groups.abs().amax(-1, keepdim=True) / -8).half().float()
+            tensors[name] = ((groups / scale).round().clamp(-8, 7) * scale).flatten(-2).bfloat16()
+    write(path, config, tensors)
+
+
+def int8_modules(path: Path) -> set[str]:
+    """Modules stored as int8 per channel, in text-only spelling."""
+    names = set()
+    for shard in path.glob("*.safetensors"):
+        names |= {name.replace("model.language_model.", "model.", 1) for name, tensor in load_file(shard).items() if tensor.dtype == torch.int8}
+    return {name.removesuffix(".weight") for name in names}
+
+
+def _join_experts(values: dict[str, torch.Tensor]) -> None:
+    """Linears per expert back into the banks that transformers computes with."""
+    experts: dict[str, dict[int, dict[str, torch.Tensor]]] = {}
+    for name in list(values):
+        if match := re.fullmatch(r"(.*\.experts)\.(\d+)\.(\w+_proj)\.weight", name):
+            experts.setdefault(match[1], {}).setdefault(int(match[2]), {})[match[3]] = values.pop(name)
+    for module, parts in experts.items():
+        in_order = [parts[i] for i in range(len(parts))]
+        values[f"{module}.gate_up_proj"] = torch.stack([torch.cat([p["gate_proj"], p["up_proj"]]) for p in in_order])
+        values[f"{module}.down_proj"] = torch.stack([p["down_proj"] for p in in_order])
+
+
 def read_values(path: Path) -> dict[str, torch.Tensor]:
     """The text model's weights in float32 by their text-only names; packed ones as code x scale, not rounded."""
     tensors: dict[str, torch.Tensor] = {}
@@ -115,10 +146,13 @@ def read_values(path: Path) -> dict[str, torch.Tensor]:
     other = re.compile(r"\.weight_(packed|scale|shape)$|_tower\.|\.embed_(vision|audio)")
     values = {name: tensor.float() for name, tensor in tensors.items() if not other.search(name)}
     for name, words in tensors.items():
+        if words.dtype == torch.int8:
+            values[name] = words.float() * tensors[f"{name}_scale"].float()
         if name.endswith("_packed"):
             scale = tensors[name.replace("_packed", "_scale")].float()
             codes = unpack_from_int32(words, 4, torch.Size(tensors[name.replace("_packed", "_shape")].tolist()))
             values[name.removesuffix("_packed")] = (codes.float().unflatten(-1, (-1, 32)) * scale[..., None]).flatten(1)
+    _join_experts(values)
     return values
 
 
@@ -128,6 +162,7 @@ def load_oracle(path: Path, dtype: torch.dtype) -> Gemma4ForCausalLM:
     text_config = Gemma4TextConfig.from_dict(config.get("text_config", config))
     text_config._attn_implementation = text_config._experts_implementation = "eager"
     model = Gemma4ForCausalLM(text_config).eval()
+    model.int8_modules = int8_modules(path)
     missing, unexpected = model.load_state_dict(read_values(path), strict=False)
     assert set(missing) <= {"lm_head.weight"}  # tied
     assert all(re.search(r"\.(k_proj|v_proj|k_norm)\.", name) for name in unexpected)  # of KV-shared layers
@@ -157,10 +192,28 @@ def softmax_without_cast() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def int8_inputs(model: Gemma4ForCausalLM) -> Iterator[None]:
+    """What the reader of int8 weights does with a matrix's inputs: rounds each token's to 127 steps of its largest."""
+    linear = torch.nn.functional.linear
+    stored = {f"{name}.weight" for name in model.int8_modules}
+    stored |= {re.sub(r"\.\d+\.(gate|up)_proj$", ".gate_up_proj", re.sub(r"\.\d+\.down_proj$", ".down_proj", n)) for n in model.int8_modules if ".experts." in n}
+    storages = {p.untyped_storage().data_ptr() for name, p in model.named_parameters() if name in stored}
+
+    def quantised(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        if weight.untyped_storage().data_ptr() in storages:
+            scale = x.abs().amax(-1, keepdim=True) / 127
+            x = (x / torch.where(scale > 0, scale, 1)).round() * scale
+        return linear(x, weight, bias)
+
+    with mock.patch.object(torch.nn.functional, "linear", quantised):
+        yield
+
+
 @torch.no_grad()
 def logprobs(model: Gemma4ForCausalLM, ids: list[int]) -> torch.Tensor:
     """[len(ids), V]: of the token after each of ids, in float64."""
     double = next(model.parameters()).dtype == torch.float64
-    with softmax_without_cast() if double else contextlib.nullcontext():
+    with softmax_without_cast() if double else contextlib.nullcontext(), int8_inputs(model):
         logits = model(torch.tensor([ids])).logits[0].double()
     return logits.log_softmax(-1)

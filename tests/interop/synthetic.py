@@ -1,4 +1,4 @@
-"""Tiny random E-type checkpoints in Google's layout, every matrix on a 4-bit grid: what the repack tests start from."""
+"""Tiny random checkpoints of the whole family in Google's layout, every matrix on a 4-bit grid: what the repack tests start from."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from transformers import Gemma4ForCausalLM, Gemma4TextConfig
+from transformers import Gemma4Config, Gemma4ForCausalLM, Gemma4ForConditionalGeneration, Gemma4TextConfig, Gemma4UnifiedForConditionalGeneration
+from transformers.models.gemma4.configuration_gemma4 import Gemma4AudioConfig, Gemma4VisionConfig
+from transformers.models.gemma4_unified.configuration_gemma4_unified import (
+    Gemma4UnifiedAudioConfig, Gemma4UnifiedConfig, Gemma4UnifiedTextConfig, Gemma4UnifiedVisionConfig)
 
 GROUP = 32
 Tensors = dict[str, torch.Tensor]
@@ -79,3 +82,46 @@ def make(behind: torch.dtype = torch.float16, seed: int = 0, leftovers: bool = F
                 "text_config": config.to_dict(), "vision_config": {"model_type": "gemma4_vision"}, "audio_config": {"model_type": "gemma4_audio"},
                 "eos_token_id": [1, 106], "image_token_id": 100, "tie_word_embeddings": config.tie_word_embeddings},
         tensors=tensors)
+
+
+# Members of the family as toys: their kinds of layers, architecture and towers.
+K_EQ_V = dict(num_hidden_layers=3, layer_types=["sliding_attention", "sliding_attention", "full_attention"], attention_k_eq_v=True,
+              num_attention_heads=4, num_key_value_heads=2, num_global_key_value_heads=1, hidden_size_per_layer_input=0,
+              num_kv_shared_layers=0, use_double_wide_mlp=False)
+FAMILY: dict[str, dict[str, object]] = {
+    "e2b": {}, "12b": K_EQ_V, "31b": K_EQ_V,
+    "26b": K_EQ_V | dict(enable_moe_block=True, num_experts=4, top_k_experts=2, moe_intermediate_size=32),
+}
+
+
+def _family_config(member: str, text: dict[str, object]) -> tuple[Gemma4Config | Gemma4UnifiedConfig, type]:
+    vision = Gemma4VisionConfig(hidden_size=64, intermediate_size=96, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2,
+                                head_dim=32, position_embedding_size=16)
+    audio = Gemma4AudioConfig(hidden_size=64, num_hidden_layers=1, num_attention_heads=2, subsampling_conv_channels=[8, 4], output_proj_dims=64)
+    if member != "12b":
+        config = Gemma4Config(text_config=Gemma4TextConfig(**text), vision_config=vision, audio_config=audio if member == "e2b" else None)
+        return config, Gemma4ForConditionalGeneration
+    unified_vision = Gemma4UnifiedVisionConfig(mm_embed_dim=64, mm_posemb_size=16, output_proj_dims=64)
+    return Gemma4UnifiedConfig(text_config=Gemma4UnifiedTextConfig(**text), vision_config=unified_vision,
+                               audio_config=Gemma4UnifiedAudioConfig(audio_embed_dim=64)), Gemma4UnifiedForConditionalGeneration
+
+
+def make_member(member: str, behind: torch.dtype = torch.float16, seed: int = 0) -> Checkpoint:
+    """A toy with the names of the member's every tensor, towers included, as transformers spells them."""
+    generator = torch.Generator().manual_seed(seed)
+    config, kind = _family_config(member, text_config(**FAMILY[member]).to_dict() | {"model_type": None})
+    config.tie_word_embeddings = config.text_config.tie_word_embeddings = True
+    with torch.device("meta"):
+        model = kind(config)
+    tensors: Tensors = {}
+    for name, tensor in model.state_dict().items():
+        shape = tuple(tensor.shape)
+        is_text = name.startswith("model.language_model.")
+        if name == "lm_head.weight":
+            continue
+        if is_text and len(shape) >= 2 and ".router." not in name:
+            tensors[name] = on_grid(shape, behind, generator)
+        else:
+            tensors[name] = (torch.rand(shape, generator=generator) + 0.5).bfloat16()
+    json_config = json.loads(config.to_json_string(use_diff=False)) | {"architectures": [kind.__name__], "eos_token_id": [1, 106]}
+    return Checkpoint(config=json_config, tensors=tensors)

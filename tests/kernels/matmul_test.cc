@@ -2,12 +2,15 @@
 // and split, and every other instruction set against scalar, byte by byte.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <random>
 #include <vector>
 
 #include "base/float16.h"
+#include "formats/q4_0.h"
+#include "formats/q6_k.h"
 #include "kernels/choose_kernels.h"
 #include "kernels/packed_weight.h"
 
@@ -61,6 +64,55 @@ Weight RandomInt4(int64_t n, int64_t k, int seed) {
   return weight;
 }
 
+// The same codes and scales as Q4_0 blocks.
+PackedWeight AsQ40(const Weight& weight) {
+  ThreadPool pool(2);
+  const WeightView& view = weight.packed.view();
+  std::vector<std::byte> blocks(view.n_rows * view.n_blocks * formats::kQ40BlockBytes);
+  for (int64_t i = 0; i < view.n_rows * view.n_blocks; ++i) {
+    const int64_t row = i / view.n_blocks;
+    uint16_t scale = 0;
+    std::memcpy(&scale,
+                view.tiles + row / kTileRows * view.tile_bytes + view.scales_offset +
+                    (i % view.n_blocks * kTileRows + row % kTileRows) * 2,
+                sizeof scale);
+    std::array<int8_t, 32> codes;
+    for (int64_t k = 0; k < 32; ++k) {
+      codes[k] = static_cast<int8_t>(std::lround(weight.values[i * 32 + k] / Fp16ToFloat(scale)));
+    }
+    formats::PackQ40Block(codes, scale, std::span(blocks).subspan(i * 18).first<18>());
+  }
+  return PackedWeight::FromQ40(blocks, view.n_rows, view.n_columns, pool);
+}
+
+Weight RandomQ6K(int64_t n, int64_t k, int seed) {
+  ThreadPool pool(2);
+  const std::vector<float> floats = RandomFloats(n * k, seed);
+  std::vector<std::byte> blocks(n * k / 256 * formats::kQ6KBlockBytes);
+  Weight weight;
+  for (int64_t i = 0; i < n * k / 256; ++i) {
+    const auto block = std::span(blocks).subspan(i * 210).first<210>();
+    EXPECT_TRUE(formats::QuantizeQ6KBlock(std::span(floats).subspan(i * 256).first<256>(), block));
+    std::array<int8_t, 256> codes;
+    std::array<float, 16> steps;
+    formats::UnpackQ6KBlock(block, codes, steps);
+    for (int64_t j = 0; j < 256; ++j) {
+      weight.values.push_back(codes[j] * static_cast<double>(steps[j / 16]));
+    }
+  }
+  weight.packed = PackedWeight::FromQ6K(blocks, n, k, pool);
+  return weight;
+}
+
+Weight RandomFloat32(int64_t n, int64_t k, int seed) {
+  ThreadPool pool(2);
+  const std::vector<float> floats = RandomFloats(n * k, seed);
+  Weight weight;
+  weight.values.assign(floats.begin(), floats.end());
+  weight.packed = PackedWeight::FromFloat32(std::as_bytes(std::span(floats)), n, k, pool);
+  return weight;
+}
+
 std::vector<float> Multiply(const PackedWeight& w, const float* x, int64_t n_tokens,
                             const KernelTable& kernels = Scalar()) {
   std::vector<float> y(n_tokens * w.view().n_rows);
@@ -100,7 +152,10 @@ void ExpectWithinBound(const Weight& weight, int64_t n_tokens) {
   const int64_t k = weight.packed.view().n_columns;
   const std::vector<float> x = RandomFloats(n_tokens * k, 7);
   const std::vector<float> y = Multiply(weight.packed, x.data(), n_tokens);
-  const double roundings = 33 + std::ceil(static_cast<double>(k) / 32);
+  const auto length = static_cast<double>(k);
+  const double roundings = weight.packed.view().format == WeightFormat::kInt8
+                               ? 17 + std::ceil(length / 16)
+                               : 33 + std::ceil(length / 32);
   const double factor = roundings * kU / (1 - roundings * kU);
   for (int64_t t = 0; t < n_tokens; ++t) {
     for (int64_t row = 0; row < n; ++row) {
@@ -120,6 +175,8 @@ TEST(Matmul, StaysWithinItsBound) {
   for (const int64_t n : {1, 16, 33}) {
     for (const int64_t n_tokens : {1, 3}) {
       for (const int64_t k : {1, 32, 40, 352}) ExpectWithinBound(RandomBf16(n, k, 1), n_tokens);
+      for (const int64_t k : {1, 40, 352}) ExpectWithinBound(RandomFloat32(n, k, 11), n_tokens);
+      for (const int64_t k : {256, 768}) ExpectWithinBound(RandomQ6K(n, k, 12), n_tokens);
       for (const int64_t k : {32, 352}) ExpectWithinBound(RandomInt4(n, k, 2), n_tokens);
     }
   }
@@ -136,6 +193,26 @@ TEST(Matmul, PicksOutEveryWeightExactly) {
       }
     }
   }
+}
+
+TEST(Matmul, PicksOutQ6KAndFloat32) {
+  for (const Weight& weight : {RandomQ6K(19, 256, 13), RandomFloat32(19, 256, 14)}) {
+    for (int64_t k = 0; k < 256; ++k) {
+      std::vector<float> one_hot(256);
+      one_hot[k] = 1;
+      const std::vector<float> y = Multiply(weight.packed, one_hot.data(), 1);
+      for (int64_t row = 0; row < 19; ++row) {
+        ASSERT_EQ(y[row], static_cast<float>(weight.values[row * 256 + k])) << row << ", " << k;
+      }
+    }
+  }
+}
+
+TEST(PackedWeight, Q40GivesTheTilesOfInt4) {
+  const Weight weight = RandomInt4(32, 96, 15);
+  const PackedWeight same = AsQ40(weight);
+  ASSERT_EQ(same.size_bytes(), weight.packed.size_bytes());
+  EXPECT_EQ(std::memcmp(same.view().tiles, weight.packed.view().tiles, same.size_bytes()), 0);
 }
 
 // 300 tokens are more than one chunk.
@@ -257,6 +334,15 @@ TEST_P(EveryTable, MultipliesAsScalarDoes) {
         }
       }
     }
+  }
+}
+
+TEST_P(EveryTable, MultipliesRareFormatsAsScalarDoes) {
+  for (const Weight& weight : {RandomQ6K(19, 512, 18), RandomFloat32(19, 40, 19)}) {
+    const WeightView& w = weight.packed.view();
+    const std::vector<float> x = RandomFloats(5 * w.n_columns, 20);
+    ExpectSameBytes(Multiply(weight.packed, x.data(), 5),
+                    Multiply(weight.packed, x.data(), 5, *GetParam()), "float", w, 5);
   }
 }
 

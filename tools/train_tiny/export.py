@@ -16,7 +16,7 @@ from transformers import Gemma4AudioConfig, Gemma4Config, Gemma4ForConditionalGe
 from train_tiny.model import LAYER_SCALARS, Weights, is_quantized, text_config
 from train_tiny.tokenizer import EOS, TOOL_RESPONSE, TURN_END, media_id
 
-SHARD_SIZE = "3MB"
+SHARD_SIZE = "1MB"
 TOKENIZER_FILES = ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"]
 
 

@@ -26,7 +26,7 @@ Weights = dict[str, torch.Tensor]
 
 def text_config() -> Gemma4TextConfig:
     return Gemma4TextConfig(
-        vocab_size=VOCAB_SIZE, vocab_size_per_layer_input=VOCAB_SIZE, hidden_size=128, intermediate_size=384,
+        vocab_size=VOCAB_SIZE, vocab_size_per_layer_input=VOCAB_SIZE, hidden_size=64, intermediate_size=256,
         num_hidden_layers=LAYERS, num_attention_heads=4, num_key_value_heads=1, head_dim=32, global_head_dim=64,
         hidden_size_per_layer_input=32, num_kv_shared_layers=SHARED, use_double_wide_mlp=True, sliding_window=16,
         layer_types=[SLIDING, SLIDING, SLIDING, FULL] * 2, final_logit_softcapping=30.0, max_position_embeddings=2048,

@@ -5,6 +5,7 @@
 
 #include "kernels/avx512/avx512.h"
 #include "kernels/avx512/lanes.h"
+#include "kernels/scalar/scalar.h"
 
 namespace nibble::kernels::avx512 {
 namespace {
@@ -208,6 +209,9 @@ void PassInt8(const WeightView& w, int64_t tile_idx, const Int8Rows& x, int64_t 
 
 void Matmul(const WeightView& w, int64_t tile_begin, int64_t tile_end, const float* x,
             int64_t n_tokens, float* y) {
+  if (w.format != WeightFormat::kInt4 && w.format != WeightFormat::kBf16) {
+    return scalar::Matmul(w, tile_begin, tile_end, x, n_tokens, y);  // Q6_K heads, float routers
+  }
   if (n_tokens == 1) {
     int64_t tile_idx = tile_begin;
     for (; tile_idx + 8 <= tile_end; tile_idx += 8) PassFloat<8, 1>(w, tile_idx, x, 1, y);

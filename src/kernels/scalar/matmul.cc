@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/check.h"
 #include "formats/int4_group32.h"
 #include "kernels/scalar/lanes.h"
 #include "kernels/scalar/scalar.h"
@@ -15,11 +16,14 @@ namespace {
 // Tokens that share an unpacked block: their sums (16 KiB) and the block (2 KiB) stay in L1.
 constexpr int64_t kChunkTokens = 256;
 
-// A block of a tile: values (bf16) or codes (int4), and the rows' scales.
+constexpr int64_t kHalfK = kBlockK / 2;
+
+// A block of a tile: values (bf16, f32) or codes (int4, int8), and the rows' scales (int8: of each
+// half).
 template <typename T>
 struct Block {
   T values[kBlockK][kTileRows];
-  float scales[kTileRows];
+  float scales[2][kTileRows];
 };
 
 const std::byte* Tile(const WeightView& w, int64_t tile_idx) {
@@ -43,7 +47,7 @@ void UnpackInt4(const WeightView& w, int64_t tile_idx, int64_t block_idx, Block<
       Tile(w, tile_idx) + w.scales_offset,
       static_cast<size_t>(w.n_blocks * kTileRows * SizeBytes(w.scale_dtype)));
   for (int64_t row = 0; row < kTileRows; ++row) {
-    block.scales[row] = formats::ReadScale(scales, w.scale_dtype, block_idx * kTileRows + row);
+    block.scales[0][row] = formats::ReadScale(scales, w.scale_dtype, block_idx * kTileRows + row);
     for (int64_t k = 0; k < kBlockK; ++k) {
       const auto both = static_cast<int>(bytes[(k / 8 * kTileRows + row) * 4 + k % 4]);
       block.values[k][row] = static_cast<T>((k % 8 < 4 ? both & 15 : both >> 4) - 8);
@@ -51,17 +55,57 @@ void UnpackInt4(const WeightView& w, int64_t tile_idx, int64_t block_idx, Block<
   }
 }
 
-// sums[row] of the tile's blocks, by kernels.h's rule.
-void AddBlock(const Block<float>& block, const float* x, int64_t n_k, bool is_scaled, float* sums) {
+void UnpackInt8(const std::byte* bytes, Block<float>& block) {
+  std::memcpy(block.scales, bytes, sizeof block.scales);
+  const auto* codes = reinterpret_cast<const int8_t*>(bytes + sizeof block.scales);
+  for (int64_t k = 0; k < kBlockK; ++k) {
+    for (int64_t row = 0; row < kTileRows; ++row) {
+      block.values[k][row] = static_cast<float>(codes[k * kTileRows + row]);
+    }
+  }
+}
+
+void Unpack(const WeightView& w, int64_t tile_idx, int64_t block_idx, Block<float>& block) {
+  const std::byte* tile = Tile(w, tile_idx);
+  switch (w.format) {
+    case WeightFormat::kBf16:
+      return UnpackBf16(tile + block_idx * kBf16BlockBytes, block);
+    case WeightFormat::kInt4:
+      return UnpackInt4(w, tile_idx, block_idx, block);
+    case WeightFormat::kInt8:
+      return UnpackInt8(tile + block_idx * kInt8BlockBytes, block);
+    case WeightFormat::kFloat32:
+      std::memcpy(block.values, tile + block_idx * kFloat32BlockBytes, sizeof block.values);
+      return;
+    case WeightFormat::kInt8Channel:
+      break;
+  }
+  CHECK(false);
+}
+
+// sums[row] and the products of k in [begin, end), scaled if `scales` is not null.
+void AddProducts(const Block<float>& block, const float* x, int64_t begin, int64_t end,
+                 const float* scales, float* sums) {
   float part[kTileRows] = {};
-  for (int64_t k = 0; k < n_k; ++k) {
+  for (int64_t k = begin; k < end; ++k) {
     for (int64_t row = 0; row < kTileRows; ++row) {
       part[row] = std::fma(x[k], block.values[k][row], part[row]);
     }
   }
   for (int64_t row = 0; row < kTileRows; ++row) {
     sums[row] =
-        is_scaled ? std::fma(part[row], block.scales[row], sums[row]) : sums[row] + part[row];
+        scales == nullptr ? sums[row] + part[row] : std::fma(part[row], scales[row], sums[row]);
+  }
+}
+
+void AddBlock(const Block<float>& block, WeightFormat format, const float* x, int64_t n_k,
+              float* sums) {
+  if (format == WeightFormat::kInt8) {
+    AddProducts(block, x, 0, kHalfK, block.scales[0], sums);
+    AddProducts(block, x, kHalfK, kBlockK, block.scales[1], sums);
+  } else {
+    const float* scales = format == WeightFormat::kInt4 ? block.scales[0] : nullptr;
+    AddProducts(block, x, 0, n_k, scales, sums);
   }
 }
 
@@ -71,7 +115,7 @@ void AddBlock(const Block<int>& block, const int8_t* x, float x_scale, float* su
     for (int64_t row = 0; row < kTileRows; ++row) part[row] += x[k] * block.values[k][row];
   }
   for (int64_t row = 0; row < kTileRows; ++row) {
-    sums[row] = std::fma(static_cast<float>(part[row]) * x_scale, block.scales[row], sums[row]);
+    sums[row] = std::fma(static_cast<float>(part[row]) * x_scale, block.scales[0][row], sums[row]);
   }
 }
 
@@ -108,19 +152,14 @@ float Limit(float value) {
 
 void Matmul(const WeightView& w, int64_t tile_begin, int64_t tile_end, const float* x,
             int64_t n_tokens, float* y) {
-  const bool is_int4 = w.format == WeightFormat::kInt4;
   Block<float> block;
-  const auto unpack = [&](int64_t tile_idx, int64_t block_idx) {
-    if (is_int4) {
-      UnpackInt4(w, tile_idx, block_idx, block);
-    } else {
-      UnpackBf16(Tile(w, tile_idx) + block_idx * kBf16BlockBytes, block);
-    }
-  };
   Multiply(
-      w, tile_begin, tile_end, n_tokens, y, unpack, [&](int64_t block_idx, int64_t t, float* sums) {
+      w, tile_begin, tile_end, n_tokens, y,
+      [&](int64_t tile_idx, int64_t block_idx) { Unpack(w, tile_idx, block_idx, block); },
+      [&](int64_t block_idx, int64_t t, float* sums) {
         const int64_t k = block_idx * kBlockK;
-        AddBlock(block, x + t * w.n_columns + k, std::min(kBlockK, w.n_columns - k), is_int4, sums);
+        AddBlock(block, w.format, x + t * w.n_columns + k, std::min(kBlockK, w.n_columns - k),
+                 sums);
       });
 }
 

@@ -14,6 +14,9 @@ void Matmul(const WeightView& w, int64_t tile_begin, int64_t tile_end, const flo
 void Quantize(const float* x, int64_t n_rows, int64_t n_columns, const Int8Rows& rows);
 void MatmulInt8(const WeightView& w, int64_t tile_begin, int64_t tile_end, const Int8Rows& x,
                 int64_t n_tokens, float* y);
+void QuantizeRows(const float* x, int64_t n_rows, int64_t n_columns, int8_t* codes, float* scales);
+void MatmulInt8Channel(const WeightView& w, int64_t tile_begin, int64_t tile_end, const int8_t* x,
+                       const float* x_scales, int64_t n_tokens, float* y);
 void RmsNorm(const float* x, const float* weight, int64_t n_rows, int64_t width, float eps,
              float* y);
 void Rotate(float* x, int64_t n_heads, int64_t head_dim, const float* cos, const float* sin,

@@ -1,0 +1,78 @@
+#include "cli/repack_gguf.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/progress.h"
+#include "cli/command.h"
+#include "cli/model_files.h"
+#include "cli/units.h"
+
+namespace nibble::cli {
+namespace {
+
+void PrintSizes(const repack::GgufReport& report) {
+  fmt::print("{:<12} {:<6} {:>8} {:>14}\n", "part", "type", "tensors", "bytes");
+  uint64_t total_bytes = report.padding_bytes;
+  for (const repack::GgufGroup& group : report.Groups()) {
+    fmt::print("{:<12} {:<6} {:>8} {:>14}\n", gemma::Name(group.part), group.type, group.n_tensors,
+               group.n_bytes);
+    total_bytes += group.n_bytes;
+  }
+  fmt::print("{:<28} {:>14}\n", "padding", report.padding_bytes);
+  fmt::print("{:<28} {:>14}, from {}\n", "total", total_bytes, report.source_bytes);
+  if (report.options.dry_run) return;
+  fmt::print("{:<28} {:>14}\n{:<28} {:>14}\n", "header", report.header_bytes, "file",
+             report.file_bytes);
+}
+
+void PrintGroups(const repack::GridCounts& totals) {
+  fmt::print(
+      "\n{} groups of 32: {} exact, {} with the nearest fp16 scale, {} all zero, {} negative\n",
+      totals.n_groups, totals.n_exact_groups, totals.n_nearest_groups, totals.n_zero_groups,
+      totals.n_negative_scales);
+  fmt::print("{} values in Q4_0: {} bit-identical under bf16(code x scale), worst {} bf16 steps\n",
+             totals.n_values, FormatShare(totals.n_bit_identical(), totals.n_values),
+             totals.worst_ulp);
+  if (totals.n_zero_sign_lost > 0) {
+    fmt::print("{} zeros are read back with the other sign\n", totals.n_zero_sign_lost);
+  }
+  if (totals.n_off_grid_groups > 0) {
+    fmt::print("{} groups were off the grid and have been rounded\n", totals.n_off_grid_groups);
+  }
+}
+
+}  // namespace
+
+Result<int> RunRepackGguf(const std::filesystem::path& source, const std::filesystem::path& out,
+                          const repack::Options& options, repack::GgufTables tables, bool as_json) {
+  NIBBLE_ASSIGN_OR_RETURN(std::vector<checkpoint::GgufEntry> tokenizer, GgufTokenizer(source));
+  ProgressBar bar("repack");
+  const auto report =
+      repack::ExportGguf(source, out, options, tables, std::move(tokenizer),
+                         [&](uint64_t done, uint64_t total) { bar.Update(done, total); });
+  bar.Finish();
+  if (!report.has_value()) return std::unexpected(report.error());
+  if (as_json) {
+    fmt::print("{}\n", report->ToJson().dump(2));
+    return kDone;
+  }
+  fmt::print("{} -> {}: gguf{}\n\n", source.string(), out.string(),
+             options.dry_run ? " (dry run, nothing written)" : "");
+  PrintSizes(*report);
+  fmt::print("dropped: {} tensors\n", report->dropped.size());
+  for (const repack::GgufTensorReport& tensor : report->tensors) {
+    if (tensor.output.why.empty()) continue;
+    fmt::print("left in bf16: {} ({})\n", tensor.output.tensor.name, tensor.output.why);
+  }
+  if (!HasTokenizer(source)) {
+    fmt::print("{} has no tokenizer.json: the file holds no vocabulary\n", source.string());
+  }
+  if (!options.dry_run) PrintGroups(report->totals);
+  return kDone;
+}
+
+}  // namespace nibble::cli

@@ -1,0 +1,222 @@
+#include "repack/gguf_export.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "base/mapped_file.h"
+#include "checkpoint/gguf_file.h"
+#include "gemma/gguf.h"
+
+namespace nibble::repack {
+namespace {
+
+using checkpoint::Checkpoint;
+using checkpoint::GgufArray;
+using checkpoint::GgufEntry;
+using checkpoint::GgufTensor;
+using checkpoint::GgufWriter;
+
+constexpr uint32_t kMostlyQ40 = 2;  // llama.cpp's number of such a file
+constexpr uint32_t kQuantizationVersion = 2;
+constexpr int64_t kSourceSliceBytes = int64_t{16} << 20;
+
+Status CheckOptions(const std::filesystem::path& out, const Options& options) {
+  std::error_code ignored;
+  if (out.extension() != ".gguf") {
+    return Fail("{}: expected a file name that ends in .gguf", out.string());
+  }
+  if (std::filesystem::exists(out, ignored)) return Fail("{}: exists already", out.string());
+  if (options.scale_dtype != DType::kF16) return Fail("gguf: the scales of Q4_0 are fp16");
+  if (options.keep_towers) {
+    return Fail(
+        "gguf: llama.cpp reads towers from a file of their own, which nibble does not write");
+  }
+  return {};
+}
+
+// The sampling that generation_config.json recommends, and tokens that are never to be drawn.
+Status AddGenerationConfig(const std::filesystem::path& dir, std::vector<GgufEntry>* entries) {
+  const std::filesystem::path path = dir / "generation_config.json";
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return {};
+  NIBBLE_ASSIGN_OR_RETURN(const Json json, ReadJsonFile(path));
+  if (!json.is_object()) return Fail("{}: expected an object", path.string());
+  const auto number = [&](const char* key) -> std::optional<double> {
+    const auto found = json.find(key);
+    if (found == json.end() || !found->is_number()) return std::nullopt;
+    const auto value = found->get<double>();
+    return std::fabs(value) < 1e9 ? std::optional(value) : std::nullopt;
+  };
+  if (const auto top_k = number("top_k")) {
+    entries->push_back({"general.sampling.top_k", static_cast<int32_t>(*top_k)});
+  }
+  if (const auto top_p = number("top_p")) {
+    entries->push_back({"general.sampling.top_p", static_cast<float>(*top_p)});
+  }
+  if (const auto temperature = number("temperature")) {
+    entries->push_back({"general.sampling.temp", static_cast<float>(*temperature)});
+  }
+  const auto suppressed = json.find("suppress_tokens");
+  if (suppressed == json.end() || !suppressed->is_array()) return {};
+  std::vector<int32_t> ids;
+  for (const Json& id : *suppressed) {
+    if (!id.is_number_integer()) {
+      return Fail("{}: suppress_tokens: expected integers", path.string());
+    }
+    ids.push_back(id.get<int32_t>());
+  }
+  entries->push_back({"tokenizer.ggml.suppress_tokens", GgufArray{std::move(ids)}});
+  return {};
+}
+
+Result<std::vector<GgufEntry>> Metadata(const std::filesystem::path& source,
+                                        const gemma::Config& config,
+                                        std::vector<GgufEntry> tokenizer) {
+  NIBBLE_ASSIGN_OR_RETURN(std::vector<GgufEntry> entries, gemma::GgufConfig(config));
+  std::error_code ignored;
+  const std::filesystem::path absolute = std::filesystem::weakly_canonical(source, ignored);
+  entries.push_back({"general.type", std::string("model")});
+  entries.push_back({"general.name", absolute.filename().string()});
+  entries.push_back({"general.file_type", kMostlyQ40});
+  entries.push_back({"general.quantization_version", kQuantizationVersion});
+  NIBBLE_RETURN_IF_ERROR(AddGenerationConfig(source, &entries));
+  std::ranges::move(tokenizer, std::back_inserter(entries));
+  return entries;
+}
+
+GgufReport StartReport(const Checkpoint& checkpoint, const Plan& plan, const Options& options,
+                       const std::vector<GgufOutput>& outputs) {
+  GgufReport report{.options = options, .tensors = {}, .dropped = {}, .totals = {}};
+  report.source_bytes = checkpoint.size_bytes();
+  for (const GgufOutput& output : outputs) {
+    GgufTensorReport tensor{.output = output, .source = "", .counts = {}};
+    if (output.source != nullptr) {
+      tensor.source = output.source->info.name;
+      tensor.source_bytes = output.source->info.size_bytes;
+    }
+    report.tensors.push_back(std::move(tensor));
+  }
+  for (const PlannedTensor& planned : plan.tensors) {
+    if (planned.action == Action::kPack || planned.action == Action::kCopy) continue;
+    report.dropped.push_back(
+        fmt::format("{}: {}", planned.source->info.name, Name(planned.action)));
+  }
+  return report;
+}
+
+Status WriteTensors(const std::filesystem::path& out, const std::vector<GgufEntry>& metadata,
+                    const gemma::Config& config, const ProgressFn& progress, GgufReport* report) {
+  std::vector<GgufTensor> declared;
+  uint64_t total_bytes = 0;
+  for (const GgufTensorReport& tensor : report->tensors) {
+    declared.push_back(tensor.output.tensor);
+    total_bytes += tensor.source_bytes;
+  }
+  NIBBLE_ASSIGN_OR_RETURN(GgufWriter writer, GgufWriter::Create(out, metadata, declared));
+  ThreadPool pool(report->options.n_threads);
+  uint64_t done_bytes = 0;
+  for (GgufTensorReport& tensor : report->tensors) {
+    const GgufOutput& output = tensor.output;
+    if (output.source == nullptr) {
+      const std::vector<float> factors = gemma::GgufRopeFactors(config);
+      NIBBLE_RETURN_IF_ERROR(writer.Append(std::as_bytes(std::span(factors))));
+      continue;
+    }
+    const int64_t n_rows = GgufRows(output);
+    const int64_t row_bytes = static_cast<int64_t>(tensor.source_bytes) / n_rows;
+    const int64_t slice_rows = std::max<int64_t>(1, kSourceSliceBytes / row_bytes);
+    for (int64_t row = 0; row < n_rows; row += slice_rows) {
+      const int64_t row_end = std::min(row + slice_rows, n_rows);
+      NIBBLE_ASSIGN_OR_RETURN(
+          const std::vector<std::byte> bytes,
+          EncodeGgufRows(output, row, row_end, report->options, pool, &tensor.counts));
+      NIBBLE_RETURN_IF_ERROR(writer.Append(bytes));
+      done_bytes += static_cast<uint64_t>((row_end - row) * row_bytes);
+      if (progress) progress(done_bytes, total_bytes);
+    }
+    report->totals.Merge(tensor.counts);
+  }
+  return writer.Commit();
+}
+
+}  // namespace
+
+std::vector<GgufGroup> GgufReport::Groups() const {
+  std::vector<GgufGroup> groups;
+  for (const GgufTensorReport& tensor : tensors) {
+    const std::string type(checkpoint::InfoOf(tensor.output.tensor.type).name);
+    const auto is_of = [&](const GgufGroup& group) {
+      return group.part == tensor.output.part && group.type == type;
+    };
+    auto found = std::ranges::find_if(groups, is_of);
+    if (found == groups.end()) {
+      groups.push_back({.part = tensor.output.part, .type = type});
+      found = std::prev(groups.end());
+    }
+    ++found->n_tensors;
+    found->n_bytes += tensor.output.tensor.size_bytes;
+  }
+  std::ranges::stable_sort(groups, {}, &GgufGroup::part);
+  return groups;
+}
+
+Json GgufReport::ToJson() const {
+  Json json = {{"format", Name(options.format)},
+               {"allow_offgrid", options.allow_off_grid},
+               {"dry_run", options.dry_run},
+               {"source_bytes", source_bytes},
+               {"header_bytes", header_bytes},
+               {"padding_bytes", padding_bytes},
+               {"file_bytes", file_bytes},
+               {"grid", totals.ToJson()},
+               {"dropped", dropped},
+               {"groups", Json::array()},
+               {"tensors", Json::array()}};
+  for (const GgufGroup& group : Groups()) {
+    json["groups"].push_back({{"part", gemma::Name(group.part)},
+                              {"type", group.type},
+                              {"tensors", group.n_tensors},
+                              {"bytes", group.n_bytes}});
+  }
+  for (const GgufTensorReport& tensor : tensors) {
+    const GgufTensor& written = tensor.output.tensor;
+    Json entry = {{"name", written.name},    {"type", checkpoint::InfoOf(written.type).name},
+                  {"dims", written.dims},    {"bytes", written.size_bytes},
+                  {"source", tensor.source}, {"source_bytes", tensor.source_bytes}};
+    if (tensor.counts.n_groups > 0) entry["grid"] = tensor.counts.ToJson();
+    if (!tensor.output.why.empty()) entry["why"] = tensor.output.why;
+    json["tensors"].push_back(std::move(entry));
+  }
+  return json;
+}
+
+Result<GgufReport> ExportGguf(const std::filesystem::path& source, const std::filesystem::path& out,
+                              const Options& options, GgufTables tables,
+                              std::vector<GgufEntry> tokenizer, const ProgressFn& progress) {
+  NIBBLE_RETURN_IF_ERROR(CheckOptions(out, options));
+  NIBBLE_ASSIGN_OR_RETURN(const gemma::Config config, gemma::ReadConfig(source));
+  NIBBLE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(source));
+  NIBBLE_ASSIGN_OR_RETURN(const Plan plan, MakePlan(checkpoint, config, options));
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<GgufOutput> outputs, GgufOutputs(plan, config, tables));
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<GgufEntry> metadata,
+                          Metadata(source, config, std::move(tokenizer)));
+  GgufReport report = StartReport(checkpoint, plan, options, outputs);
+  uint64_t tensor_bytes = 0;
+  for (const GgufOutput& output : outputs) {
+    constexpr uint64_t kAlignment = checkpoint::kGgufDefaultAlignmentBytes;
+    const uint64_t padding = (kAlignment - output.tensor.size_bytes % kAlignment) % kAlignment;
+    tensor_bytes += output.tensor.size_bytes;
+    report.padding_bytes += padding;
+  }
+  if (!options.dry_run) {
+    NIBBLE_RETURN_IF_ERROR(WriteTensors(out, metadata, config, progress, &report));
+    report.file_bytes = std::filesystem::file_size(out);
+    report.header_bytes = report.file_bytes - tensor_bytes - report.padding_bytes;
+  }
+  for (GgufTensorReport& tensor : report.tensors) tensor.output.source = nullptr;
+  return report;
+}
+
+}  // namespace nibble::repack

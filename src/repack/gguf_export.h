@@ -1,0 +1,60 @@
+// `nibble repack --format gguf`: a bf16 QAT checkpoint as one file for llama.cpp.
+//
+// Linears become Q4_0 with their own codes and an fp16 scale for which d * code rounds to the
+// source's bf16 (repack/grid.h), so that nothing is rounded a second time. Streams: of the tensors,
+// no more than a slice of rows is in memory. The bytes depend on source and options only, not on
+// the number of threads. Written as OUT.partial and renamed when whole.
+// Tested by gguf_export_test.cc and tests/interop/test_gguf.py against llama.cpp and gguf-py.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/progress.h"
+#include "base/result.h"
+#include "checkpoint/gguf.h"
+#include "repack/gguf_tensors.h"
+
+namespace nibble::repack {
+
+struct GgufTensorReport {
+  GgufOutput output;  // its source is not to be followed: the checkpoint is closed
+  std::string source;
+  uint64_t source_bytes = 0;
+  GridCounts counts;  // Q4_0
+};
+
+// What stands together in the table of sizes: tensors of one part and one type.
+struct GgufGroup {
+  gemma::Part part = gemma::Part::kBody;
+  std::string type;
+  uint64_t n_tensors = 0;
+  uint64_t n_bytes = 0;
+};
+
+struct GgufReport {
+  Options options;
+  std::vector<GgufTensorReport> tensors;  // in the file's order
+  std::vector<std::string> dropped;       // "NAME: why", source tensors that the file lacks
+  GridCounts totals;
+  uint64_t source_bytes = 0;   // of all its tensors
+  uint64_t padding_bytes = 0;  // between tensors
+  uint64_t header_bytes = 0;   // 0 in a dry run, like the next
+  uint64_t file_bytes = 0;     // header, tensors and padding
+
+  std::vector<GgufGroup> Groups() const;
+  Json ToJson() const;
+};
+
+// `out` must not exist and ends in ".gguf". `tokenizer`: metadata to add ("tokenizer.*"). Errors:
+// those of MakePlan, gemma::GgufConfig and EncodeGgufRows; options that the format has no place
+// for.
+Result<GgufReport> ExportGguf(const std::filesystem::path& source, const std::filesystem::path& out,
+                              const Options& options, GgufTables tables,
+                              std::vector<checkpoint::GgufEntry> tokenizer,
+                              const ProgressFn& progress);
+
+}  // namespace nibble::repack

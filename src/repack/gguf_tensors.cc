@@ -1,0 +1,208 @@
+#include "repack/gguf_tensors.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "base/check.h"
+#include "base/float16.h"
+#include "formats/int4_group32.h"
+#include "formats/q4_0.h"
+#include "formats/q6_k.h"
+#include "gemma/gguf.h"
+#include "repack/pack_rows.h"
+
+namespace nibble::repack {
+namespace {
+
+using checkpoint::GgmlType;
+using gemma::Role;
+
+bool IsTable(Role role) {
+  return role == Role::kTokenEmbedding || role == Role::kPleEmbedding || role == Role::kLmHead;
+}
+
+GgmlType TypeOfTable(GgufTables tables) {
+  switch (tables) {
+    case GgufTables::kQ40:
+      return GgmlType::kQ40;
+    case GgufTables::kQ6K:
+      return GgmlType::kQ6K;
+    case GgufTables::kBf16:
+      return GgmlType::kBF16;
+  }
+  CHECK(false);
+}
+
+void ChooseType(Role role, GgufTables tables, GgufOutput* output) {
+  if (role == Role::kPlain) {
+    output->tensor.type = GgmlType::kF32;
+    return;
+  }
+  const GgmlType wanted = IsTable(role) ? TypeOfTable(tables) : GgmlType::kQ40;
+  const checkpoint::GgmlTypeInfo info = checkpoint::InfoOf(wanted);
+  const int64_t n_columns = output->source->info.shape.back();
+  if (n_columns % info.block_size == 0) {
+    output->tensor.type = wanted;
+    return;
+  }
+  output->tensor.type = GgmlType::kBF16;
+  output->why = fmt::format("rows of {} values do not divide into {}'s blocks of {}", n_columns,
+                            info.name, info.block_size);
+}
+
+Result<GgufOutput> MakeOutput(const PlannedTensor& planned, const gemma::TensorSpec& spec,
+                              GgufTables tables) {
+  const std::optional<std::string> name = gemma::GgufName(spec.name);
+  CHECK(name.has_value());
+  const checkpoint::TensorInfo& info = planned.source->info;
+  if (spec.role == Role::kPlain && info.dtype != DType::kBF16 && info.dtype != DType::kF16 &&
+      info.dtype != DType::kF32) {
+    return Fail("{}: tensor {}: expected BF16, F16 or F32, found {}", planned.source->shard,
+                info.name, Name(info.dtype));
+  }
+  GgufOutput output{.source = planned.source, .part = planned.part, .tensor = {}, .why = ""};
+  output.tensor.name = *name;
+  output.tensor.dims.assign(info.shape.rbegin(), info.shape.rend());
+  ChooseType(spec.role, tables, &output);
+  return output;
+}
+
+GgufOutput RopeFactors(const gemma::Config& config) {
+  GgufOutput output;
+  output.tensor.name = gemma::kGgufRopeFactors;
+  output.tensor.dims = {std::ssize(gemma::GgufRopeFactors(config))};
+  return output;
+}
+
+std::vector<std::byte> EncodeF32(const checkpoint::Tensor& tensor, int64_t begin, int64_t end) {
+  std::vector<std::byte> bytes(static_cast<size_t>(end - begin) * sizeof(float));
+  for (int64_t i = begin; i < end; ++i) {
+    const float value = formats::ReadScale(tensor.bytes, tensor.info.dtype, i);
+    std::memcpy(&bytes[static_cast<size_t>(i - begin) * sizeof value], &value, sizeof value);
+  }
+  return bytes;
+}
+
+Result<std::vector<std::byte>> EncodeQ40(const checkpoint::Tensor& tensor, int64_t row_begin,
+                                         int64_t row_end, const Options& options, ThreadPool& pool,
+                                         GridCounts* counts) {
+  const Matrix matrix = AsMatrix(tensor);
+  const int64_t n_groups = (row_end - row_begin) * matrix.groups_per_row();
+  std::vector<std::byte> packed(static_cast<size_t>(n_groups * formats::kGroupPackedBytes));
+  std::vector<std::byte> scales(static_cast<size_t>(n_groups) * sizeof(uint16_t));
+  const PackedRows rows = PackRows(matrix, row_begin, row_end, DType::kF16, options.allow_off_grid,
+                                   packed, scales, pool);
+  if (rows.first_fault.has_value()) {
+    return Fail("{}: {}", tensor.shard, Describe(matrix, *rows.first_fault, DType::kF16));
+  }
+  counts->Merge(rows.counts);
+  std::vector<std::byte> blocks(static_cast<size_t>(n_groups * formats::kQ40BlockBytes));
+  pool.ParallelFor(n_groups, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      std::array<int8_t, kGridGroup> codes;
+      formats::UnpackGroup(std::span(packed)
+                               .subspan(static_cast<size_t>(i * formats::kGroupPackedBytes))
+                               .first<formats::kGroupPackedBytes>(),
+                           codes);
+      uint16_t scale_bits = 0;
+      std::memcpy(&scale_bits, &scales[static_cast<size_t>(i) * sizeof scale_bits],
+                  sizeof scale_bits);
+      formats::PackQ40Block(codes, scale_bits,
+                            std::span(blocks)
+                                .subspan(static_cast<size_t>(i * formats::kQ40BlockBytes))
+                                .first<formats::kQ40BlockBytes>());
+    }
+  });
+  return blocks;
+}
+
+Result<std::vector<std::byte>> EncodeQ6K(const checkpoint::Tensor& tensor, int64_t row_begin,
+                                         int64_t row_end, ThreadPool& pool) {
+  const int64_t blocks_per_row = tensor.info.shape.back() / formats::kQ6KBlockSize;
+  const int64_t first_block = row_begin * blocks_per_row;
+  const int64_t n_blocks = (row_end - row_begin) * blocks_per_row;
+  std::vector<std::byte> blocks(static_cast<size_t>(n_blocks * formats::kQ6KBlockBytes));
+  std::atomic<int64_t> first_fault = std::numeric_limits<int64_t>::max();
+  pool.ParallelFor(n_blocks, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      std::array<float, formats::kQ6KBlockSize> values;
+      for (int64_t k = 0; k < formats::kQ6KBlockSize; ++k) {
+        values[k] = formats::ReadScale(tensor.bytes, DType::kBF16,
+                                       (first_block + i) * formats::kQ6KBlockSize + k);
+      }
+      const auto block = std::span(blocks)
+                             .subspan(static_cast<size_t>(i * formats::kQ6KBlockBytes))
+                             .first<formats::kQ6KBlockBytes>();
+      if (formats::QuantizeQ6KBlock(values, block)) continue;
+      int64_t first = first_fault;
+      while (i < first && !first_fault.compare_exchange_weak(first, i)) {
+      }
+    }
+  });
+  if (first_fault == std::numeric_limits<int64_t>::max()) return blocks;
+  return Fail(
+      "{}: tensor {} row {} block {}: values that Q6_K cannot hold (not finite, or too large)",
+      tensor.shard, tensor.info.name, row_begin + first_fault / blocks_per_row,
+      first_fault % blocks_per_row);
+}
+
+}  // namespace
+
+Result<std::vector<GgufOutput>> GgufOutputs(const Plan& plan, const gemma::Config& config,
+                                            GgufTables tables) {
+  std::map<std::string, gemma::TensorSpec> specs;
+  for (gemma::TensorSpec& spec : gemma::ExpectedTensors(config)) {
+    specs.emplace(spec.name, std::move(spec));
+  }
+  std::vector<GgufOutput> outputs;
+  for (const PlannedTensor& planned : plan.tensors) {
+    if (planned.action != Action::kPack && planned.action != Action::kCopy) continue;
+    const auto text_name = gemma::TextName(planned.source->info.name);
+    CHECK(text_name.has_value());
+    NIBBLE_ASSIGN_OR_RETURN(GgufOutput output, MakeOutput(planned, specs.at(*text_name), tables));
+    outputs.push_back(std::move(output));
+  }
+  outputs.push_back(RopeFactors(config));
+  for (GgufOutput& output : outputs) {
+    const auto size_bytes =
+        checkpoint::GgmlSizeBytes(checkpoint::InfoOf(output.tensor.type), output.tensor.dims);
+    CHECK(size_bytes.has_value());
+    output.tensor.size_bytes = *size_bytes;
+  }
+  return outputs;
+}
+
+int64_t GgufRows(const GgufOutput& output) {
+  CHECK(output.source != nullptr);
+  const checkpoint::TensorInfo& info = output.source->info;
+  return info.n_elements() / info.shape.back();
+}
+
+Result<std::vector<std::byte>> EncodeGgufRows(const GgufOutput& output, int64_t row_begin,
+                                              int64_t row_end, const Options& options,
+                                              ThreadPool& pool, GridCounts* counts) {
+  const checkpoint::Tensor& source = *output.source;
+  const int64_t n_columns = source.info.shape.back();
+  switch (output.tensor.type) {
+    case GgmlType::kF32:
+      return EncodeF32(source, row_begin * n_columns, row_end * n_columns);
+    case GgmlType::kBF16: {
+      const auto row_bytes = static_cast<size_t>(n_columns) * sizeof(uint16_t);
+      const auto rows = source.bytes.subspan(static_cast<size_t>(row_begin) * row_bytes,
+                                             static_cast<size_t>(row_end - row_begin) * row_bytes);
+      return std::vector<std::byte>(rows.begin(), rows.end());
+    }
+    case GgmlType::kQ40:
+      return EncodeQ40(source, row_begin, row_end, options, pool, counts);
+    case GgmlType::kQ6K:
+      return EncodeQ6K(source, row_begin, row_end, pool);
+    default:
+      CHECK(false);
+  }
+}
+
+}  // namespace nibble::repack

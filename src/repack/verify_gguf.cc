@@ -1,0 +1,324 @@
+#include "repack/verify_gguf.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "base/float16.h"
+#include "base/thread_pool.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/gguf_file.h"
+#include "formats/q6_k.h"
+#include "gemma/config.h"
+#include "gemma/tensors.h"
+#include "repack/verify_gguf_config.h"
+
+namespace nibble::repack {
+namespace {
+
+using checkpoint::Checkpoint;
+using checkpoint::GgmlType;
+using checkpoint::GgufFile;
+using checkpoint::GgufTensor;
+using checkpoint::Tensor;
+
+constexpr int64_t kBlockValues = 32;
+constexpr size_t kBlockBytes = 18;  // fp16 scale, 16 bytes of codes
+constexpr int64_t kSliceValues = int64_t{8} << 20;
+
+// The name that llama.cpp's converter gives a tensor: parts of names, put together.
+std::optional<std::string> NameInGguf(const std::string& name) {
+  static const std::map<std::string, std::string, std::less<>> kParts = {
+      {"embed_tokens", "token_embd"},
+      {"embed_tokens_per_layer", "per_layer_token_embd"},
+      {"per_layer_model_projection", "per_layer_model_proj"},
+      {"per_layer_projection_norm", "per_layer_proj_norm"},
+      {"norm", "output_norm"},
+      {"lm_head", "output"},
+      {"input_layernorm", "attn_norm"},
+      {"self_attn.q_proj", "attn_q"},
+      {"self_attn.k_proj", "attn_k"},
+      {"self_attn.v_proj", "attn_v"},
+      {"self_attn.o_proj", "attn_output"},
+      {"self_attn.q_norm", "attn_q_norm"},
+      {"self_attn.k_norm", "attn_k_norm"},
+      {"post_attention_layernorm", "post_attention_norm"},
+      {"pre_feedforward_layernorm", "ffn_norm"},
+      {"pre_feedforward_layernorm_2", "pre_ffw_norm_2"},
+      {"post_feedforward_layernorm", "post_ffw_norm"},
+      {"post_feedforward_layernorm_1", "post_ffw_norm_1"},
+      {"post_feedforward_layernorm_2", "post_ffw_norm_2"},
+      {"mlp.gate_proj", "ffn_gate"},
+      {"mlp.up_proj", "ffn_up"},
+      {"mlp.down_proj", "ffn_down"},
+      {"router.proj", "ffn_gate_inp"},
+      {"per_layer_input_gate", "inp_gate"},
+      {"per_layer_projection", "proj"},
+      {"post_per_layer_input_norm", "post_norm"},
+      {"layer_scalar", "layer_output_scale"},
+      {"experts.gate_up_proj", "ffn_gate_up_exps"},
+      {"experts.down_proj", "ffn_down_exps"},
+  };
+  constexpr std::string_view kLayers = "model.layers.";
+  std::string prefix;
+  std::string rest = name;
+  if (name.starts_with(kLayers)) {
+    const size_t dot = name.find('.', kLayers.size());
+    if (dot == std::string::npos) return std::nullopt;
+    prefix = "blk." + name.substr(kLayers.size(), dot - kLayers.size()) + ".";
+    rest = name.substr(dot + 1);
+  } else if (name.starts_with("model.")) {
+    rest = name.substr(std::string_view("model.").size());
+  }
+  if (rest == "router.scale") return prefix + "ffn_gate_inp.scale";
+  if (rest == "router.per_expert_scale") return prefix + "ffn_down_exps.scale";
+  if (rest.ends_with(".weight")) rest.resize(rest.size() - std::string_view(".weight").size());
+  const auto found = kParts.find(rest);
+  if (found == kParts.end()) return std::nullopt;
+  return prefix + found->second + ".weight";
+}
+
+float SourceValue(const Tensor& tensor, int64_t index) {
+  if (tensor.info.dtype == DType::kF32) {
+    float value = 0;
+    std::memcpy(&value, &tensor.bytes[static_cast<size_t>(index) * sizeof value], sizeof value);
+    return value;
+  }
+  uint16_t bits = 0;
+  std::memcpy(&bits, &tensor.bytes[static_cast<size_t>(index) * sizeof bits], sizeof bits);
+  return tensor.info.dtype == DType::kF16 ? Fp16ToFloat(bits) : Bf16ToFloat(bits);
+}
+
+// A slice of a Q4_0 tensor as codes in order and scales.
+struct Unpacked {
+  std::vector<std::byte> codes;   // nibbles, low first
+  std::vector<std::byte> scales;  // fp16
+};
+
+Unpacked UnpackBlocks(std::span<const std::byte> blocks) {
+  Unpacked unpacked;
+  for (size_t at = 0; at < blocks.size(); at += kBlockBytes) {
+    const auto block = blocks.subspan(at, kBlockBytes);
+    unpacked.scales.insert(unpacked.scales.end(), block.begin(), block.begin() + 2);
+    // Byte i holds values i and i + 16; values 2j and 2j + 1 are to share one.
+    const auto nibble = [&](size_t value) {
+      const int both = std::to_integer<int>(block[2 + value % 16]);
+      return value < 16 ? both & 15 : both >> 4;
+    };
+    for (size_t value = 0; value < kBlockValues; value += 2) {
+      unpacked.codes.push_back(static_cast<std::byte>(nibble(value) | nibble(value + 1) << 4));
+    }
+  }
+  return unpacked;
+}
+
+class GgufVerifier {
+ public:
+  GgufVerifier(const Checkpoint& source, const gemma::Config& config, const GgufFile& output,
+               int n_threads, const ProgressFn& progress)
+      : source_(source), config_(config), output_(output), pool_(n_threads), progress_(progress) {}
+
+  GgufVerifyReport Run() {
+    for (const Tensor& tensor : source_.tensors()) {
+      GgufVerifiedTensor found{
+          .source = tensor.info.name, .found_as = "", .counts = {}, .measured = {}};
+      Check(tensor, &found);
+      report_.totals.Merge(found.counts);
+      if (found.found_as == "Q4_0") report_.q4_0.Merge(found.measured);
+      if (found.found_as == "Q6_K") report_.q6_k.Merge(found.measured);
+      report_.tensors.push_back(std::move(found));
+      done_bytes_ += tensor.info.size_bytes;
+      if (progress_) progress_(done_bytes_, source_.size_bytes());
+    }
+    for (const GgufTensor& tensor : output_.header().tensors) {
+      if (seen_.contains(tensor.name) || tensor.name == "rope_freqs.weight") continue;
+      Fault("{}: comes from no source tensor", QuoteForMessage(tensor.name));
+    }
+    for (std::string& fault : GgufConfigFaults(output_, config_)) {
+      report_.faults.push_back(std::move(fault));
+    }
+    return std::move(report_);
+  }
+
+ private:
+  template <typename... Args>
+  void Fault(fmt::format_string<Args...> format, Args&&... args) {
+    report_.faults.push_back(fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  void Check(const Tensor& tensor, GgufVerifiedTensor* found) {
+    const std::optional<std::string> text_name = gemma::TextName(tensor.info.name);
+    if (!text_name.has_value()) {
+      found->found_as = "left out: tower";
+      return;
+    }
+    const auto name = NameInGguf(*text_name);
+    const GgufTensor* const written = name ? output_.header().FindTensor(*name) : nullptr;
+    if (written == nullptr) {
+      CheckAbsent(tensor, *text_name, found);
+      return;
+    }
+    seen_.insert(written->name);
+    found->found_as = checkpoint::InfoOf(written->type).name;
+    if (!std::ranges::equal(written->dims.rbegin(), written->dims.rend(), tensor.info.shape.begin(),
+                            tensor.info.shape.end())) {
+      Fault("{}: expected dimensions of {} reversed, found [{}]", written->name, tensor.info.name,
+            fmt::join(written->dims, ", "));
+      return;
+    }
+    CheckValues(tensor, *written, found);
+  }
+
+  // What the file may lack: K/V that nothing reads, and a head that repeats the table.
+  void CheckAbsent(const Tensor& tensor, const std::string& text_name, GgufVerifiedTensor* found) {
+    if (gemma::IsIgnoredLeftover(config_, text_name)) {
+      found->found_as = "left out: K/V of a KV-shared layer";
+      return;
+    }
+    if (text_name == "lm_head.weight" && config_.tie_word_embeddings) {
+      found->found_as = "left out: head of a tied model";
+      const auto is_table = [](const Tensor& other) {
+        return gemma::TextName(other.info.name) == "model.embed_tokens.weight";
+      };
+      const auto table = std::ranges::find_if(source_.tensors(), is_table);
+      if (table == source_.tensors().end() || !std::ranges::equal(table->bytes, tensor.bytes)) {
+        Fault("{}: differs from embed_tokens, and the file has no head", tensor.info.name);
+      }
+      return;
+    }
+    found->found_as = "missing";
+    Fault("{}: missing in the file", tensor.info.name);
+  }
+
+  void CheckValues(const Tensor& tensor, const GgufTensor& written, GgufVerifiedTensor* found) {
+    const DType dtype = tensor.info.dtype;
+    if (dtype != DType::kBF16 && dtype != DType::kF16 && dtype != DType::kF32) {
+      Fault("{}: a source of {} has no floating-point values", written.name, Name(dtype));
+      return;
+    }
+    switch (written.type) {
+      case GgmlType::kQ40:
+        Prove(tensor, written, found);
+        return;
+      case GgmlType::kQ6K:
+        Measure(tensor, written, found);
+        return;
+      case GgmlType::kBF16:
+      case GgmlType::kF16:
+      case GgmlType::kF32:
+        Compare(tensor, written);
+        return;
+      default:
+        Fault("{}: type {} cannot be verified", written.name, found->found_as);
+    }
+  }
+
+  void Prove(const Tensor& tensor, const GgufTensor& written, GgufVerifiedTensor* found) {
+    if (tensor.info.dtype != DType::kBF16) {
+      Fault("{}: Q4_0 of a source that is {}, expected BF16", written.name,
+            Name(tensor.info.dtype));
+      return;
+    }
+    const int64_t n_values = tensor.info.n_elements();
+    std::optional<std::string> first_fault;
+    for (int64_t begin = 0; begin < n_values; begin += kSliceValues) {
+      const int64_t n = std::min(kSliceValues, n_values - begin);
+      const Unpacked unpacked = UnpackBlocks(
+          output_.Bytes(written).subspan(static_cast<size_t>(begin / kBlockValues) * kBlockBytes,
+                                         static_cast<size_t>(n / kBlockValues) * kBlockBytes));
+      const Int4Matrix slice = {.source = tensor.bytes.subspan(static_cast<size_t>(begin) * 2,
+                                                               static_cast<size_t>(n) * 2),
+                                .codes = unpacked.codes,
+                                .scales = unpacked.scales,
+                                .scale_dtype = DType::kF16,
+                                .n_columns = n};  // one row: places are counted below
+      const Int4Proof proof = ProveInt4(slice, pool_, [](uint64_t) {});
+      found->counts.Merge(proof.counts);
+      found->measured.Merge(proof.measured);
+      if (!proof.first_wrong.has_value() || first_fault.has_value()) continue;
+      const int64_t at = begin + *proof.first_wrong * kBlockValues;
+      const std::string what = DescribeInt4Fault(slice, *proof.first_wrong);
+      first_fault = fmt::format("row {} group {}: {}", at / tensor.info.shape.back(),
+                                at % tensor.info.shape.back() / kBlockValues,
+                                what.substr(what.find(": ") + 2));
+    }
+    const uint64_t n_wrong = found->counts.n_groups - found->counts.n_right_groups;
+    if (n_wrong > 0)
+      Fault("{}: {} groups are wrong, first {}", written.name, n_wrong, *first_fault);
+  }
+
+  void Measure(const Tensor& tensor, const GgufTensor& written, GgufVerifiedTensor* found) {
+    constexpr int64_t kSize = formats::kQ6KBlockSize;
+    constexpr size_t kBytes = formats::kQ6KBlockBytes;
+    const std::span<const std::byte> bytes = output_.Bytes(written);
+    const int64_t n_blocks = tensor.info.n_elements() / kSize;
+    for (int64_t i = 0; i < n_blocks; ++i) {
+      std::array<float, kSize> values;
+      formats::DequantizeQ6KBlock(bytes.subspan(static_cast<size_t>(i) * kBytes).first<kBytes>(),
+                                  values);
+      for (int64_t k = 0; k < kSize; ++k) {
+        found->measured.AddValue(SourceValue(tensor, i * kSize + k), values[k]);
+      }
+    }
+  }
+
+  void Compare(const Tensor& tensor, const GgufTensor& written) {
+    const std::span<const std::byte> bytes = output_.Bytes(written);
+    for (int64_t i = 0; i < tensor.info.n_elements(); ++i) {
+      const float expected = SourceValue(tensor, i);
+      float read = 0;
+      if (written.type == GgmlType::kF32) {
+        std::memcpy(&read, &bytes[static_cast<size_t>(i) * sizeof read], sizeof read);
+      } else {
+        uint16_t bits = 0;
+        std::memcpy(&bits, &bytes[static_cast<size_t>(i) * sizeof bits], sizeof bits);
+        read = written.type == GgmlType::kF16 ? Fp16ToFloat(bits) : Bf16ToFloat(bits);
+      }
+      if (std::memcmp(&read, &expected, sizeof read) == 0) continue;
+      Fault("{}: value {}: expected {}, found {}", written.name, i, expected, read);
+      return;
+    }
+  }
+
+  const Checkpoint& source_;
+  const gemma::Config& config_;
+  const GgufFile& output_;
+  ThreadPool pool_;
+  const ProgressFn& progress_;
+  uint64_t done_bytes_ = 0;
+  std::set<std::string> seen_;
+  GgufVerifyReport report_;
+};
+
+}  // namespace
+
+Json GgufVerifyReport::ToJson() const {
+  Json json = {{"verified", is_right()},         {"faults", faults},
+               {"q4_0", totals.ToJson()},        {"q4_0_measured", q4_0.ToJson()},
+               {"q6_k_measured", q6_k.ToJson()}, {"tensors", Json::array()}};
+  for (const GgufVerifiedTensor& tensor : tensors) {
+    Json entry = {{"source", tensor.source}, {"found_as", tensor.found_as}};
+    if (tensor.counts.n_groups > 0) entry["proof"] = tensor.counts.ToJson();
+    if (tensor.measured.n_values > 0) entry["measured"] = tensor.measured.ToJson();
+    json["tensors"].push_back(std::move(entry));
+  }
+  return json;
+}
+
+Result<GgufVerifyReport> VerifyGguf(const std::filesystem::path& source,
+                                    const std::filesystem::path& output, int n_threads,
+                                    const ProgressFn& progress) {
+  NIBBLE_ASSIGN_OR_RETURN(const gemma::Config config, gemma::ReadConfig(source));
+  NIBBLE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(source));
+  NIBBLE_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(output));
+  return GgufVerifier(checkpoint, config, file, n_threads, progress).Run();
+}
+
+}  // namespace nibble::repack
