@@ -28,7 +28,7 @@ std::filesystem::path AtomicFile::PartialPath() const { return path_.string() + 
 
 Result<AtomicFile> AtomicFile::Create(const std::filesystem::path& path) {
   AtomicFile file(path, -1);
-  file.fd_ = ::open(file.PartialPath().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  file.fd_ = ::open(file.PartialPath().c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file.fd_ < 0) {
     return Fail("{}: cannot create: {}", file.PartialPath().string(), std::strerror(errno));
   }
@@ -36,16 +36,52 @@ Result<AtomicFile> AtomicFile::Create(const std::filesystem::path& path) {
 }
 
 Status AtomicFile::Append(std::span<const std::byte> bytes) {
+  NIBBLE_RETURN_IF_ERROR(WriteAt(size_bytes_, bytes));
+  const uint64_t begin_bytes = std::exchange(size_bytes_, size_bytes_ + bytes.size());
+  StartWriteback(begin_bytes, size_bytes_);
+  return {};
+}
+
+// Lets the disk work on what has been written, chunk by chunk, so that Commit() finds little left
+// to wait for and a large file does not fill the page cache with pages that cannot be dropped.
+void AtomicFile::StartWriteback(uint64_t begin_bytes, uint64_t end_bytes) const {
+  constexpr uint64_t kChunkBytes = uint64_t{16} << 20;
+  const uint64_t begin = begin_bytes / kChunkBytes * kChunkBytes;
+  const uint64_t end = end_bytes / kChunkBytes * kChunkBytes;
+  if (begin < end) {
+    ::sync_file_range(fd_, static_cast<off_t>(begin), static_cast<off_t>(end - begin),
+                      SYNC_FILE_RANGE_WRITE);
+  }
+}
+
+Status AtomicFile::WriteAt(uint64_t offset_bytes, std::span<const std::byte> bytes) {
   CHECK(fd_ >= 0);
   while (!bytes.empty()) {
-    const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
+    const ssize_t written =
+        ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset_bytes));
     if (written < 0) {
       if (errno == EINTR) continue;
-      return Fail("{}: cannot write at byte {}: {}", PartialPath().string(), size_bytes_,
+      return Fail("{}: cannot write at byte {}: {}", PartialPath().string(), offset_bytes,
                   std::strerror(errno));
     }
     bytes = bytes.subspan(static_cast<size_t>(written));
-    size_bytes_ += static_cast<uint64_t>(written);
+    offset_bytes += static_cast<uint64_t>(written);
+  }
+  return {};
+}
+
+Status AtomicFile::ReadAt(uint64_t offset_bytes, std::span<std::byte> bytes) const {
+  CHECK(fd_ >= 0);
+  while (!bytes.empty()) {
+    const ssize_t n_read =
+        ::pread(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset_bytes));
+    if (n_read < 0 && errno == EINTR) continue;
+    if (n_read <= 0) {
+      return Fail("{}: cannot read back at byte {}: {}", PartialPath().string(), offset_bytes,
+                  n_read == 0 ? "the file ends there" : std::strerror(errno));
+    }
+    bytes = bytes.subspan(static_cast<size_t>(n_read));
+    offset_bytes += static_cast<uint64_t>(n_read);
   }
   return {};
 }

@@ -24,7 +24,13 @@ class AtomicFile {
   ~AtomicFile();
 
   Status Append(std::span<const std::byte> bytes);
-  uint64_t size_bytes() const { return size_bytes_; }  // appended so far
+  // Writes at a place of its own; Append() goes on where it was.
+  Status WriteAt(uint64_t offset_bytes, std::span<const std::byte> bytes);
+  // What was written there, from any thread; an error if it is not all there.
+  Status ReadAt(uint64_t offset_bytes, std::span<std::byte> bytes) const;
+  // Goes on after n_bytes that WriteAt() has written or will have when Commit() is called.
+  void Skip(uint64_t n_bytes) { size_bytes_ += n_bytes; }
+  uint64_t size_bytes() const { return size_bytes_; }  // appended or skipped so far
   const std::filesystem::path& path() const { return path_; }
 
   // fsync, rename to the final name, fsync of the directory.
@@ -33,6 +39,7 @@ class AtomicFile {
  private:
   AtomicFile(std::filesystem::path path, int fd);
   std::filesystem::path PartialPath() const;
+  void StartWriteback(uint64_t begin_bytes, uint64_t end_bytes) const;
 
   std::filesystem::path path_;
   int fd_;

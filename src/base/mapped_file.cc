@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -19,6 +20,20 @@ struct Descriptor {
     if (fd >= 0) ::close(fd);
   }
 };
+
+struct Pages {
+  void* begin;
+  size_t n_bytes;
+};
+
+// The pages that hold these bytes, those of their neighbours at both ends included.
+Pages WholePages(std::span<const std::byte> mapped) {
+  static const auto kPageBytes = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  if (mapped.empty()) return {nullptr, 0};
+  const auto begin = reinterpret_cast<uintptr_t>(mapped.data());
+  const uintptr_t first = begin / kPageBytes * kPageBytes;
+  return {reinterpret_cast<void*>(first), begin + mapped.size() - first};
+}
 
 }  // namespace
 
@@ -60,6 +75,20 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_bytes_);
+}
+
+void PrefetchPages(std::span<const std::byte> mapped) {
+  const auto [begin, n_bytes] = WholePages(mapped);
+  if (n_bytes == 0) return;
+  ::madvise(begin, n_bytes, MADV_WILLNEED);  // starts reading the whole of it
+#ifdef MADV_POPULATE_READ                    // Linux 5.14; older kernels refuse it
+  ::madvise(begin, n_bytes, MADV_POPULATE_READ);
+#endif
+}
+
+void ReleasePages(std::span<const std::byte> mapped) {
+  const auto [begin, n_bytes] = WholePages(mapped);
+  if (n_bytes > 0) ::madvise(begin, n_bytes, MADV_DONTNEED);
 }
 
 Result<std::string> ReadTextFile(const std::filesystem::path& path) {

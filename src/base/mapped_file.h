@@ -35,6 +35,12 @@ class MappedFile {
   size_t size_bytes_ = 0;
 };
 
+// For bytes of a mapping that are about to be read in order, and for those that have been: brings
+// them in at once instead of page by page, and lets go of them, so that a long pass over a large
+// file keeps little of it resident. Hints: reading the bytes is right before, between and after.
+void PrefetchPages(std::span<const std::byte> mapped);
+void ReleasePages(std::span<const std::byte> mapped);
+
 // The whole content of a (small) text file.
 Result<std::string> ReadTextFile(const std::filesystem::path& path);
 

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/check.h"
+#include "base/mapped_file.h"
 
 namespace nibble {
 namespace {
@@ -40,6 +42,20 @@ std::string Sha256::Hex() {
 std::string Sha256Hex(std::span<const std::byte> bytes) {
   Sha256 digest;
   digest.Update(bytes);
+  return digest.Hex();
+}
+
+Result<std::string> Sha256HexOfFile(const std::filesystem::path& path) {
+  constexpr size_t kPieceBytes = size_t{8} << 20;
+  NIBBLE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+  Sha256 digest;
+  for (auto left = file.bytes(); !left.empty();) {
+    const auto piece = left.first(std::min(left.size(), kPieceBytes));
+    PrefetchPages(piece);
+    digest.Update(piece);
+    ReleasePages(piece);
+    left = left.subspan(piece.size());
+  }
   return digest.Hex();
 }
 

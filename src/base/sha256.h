@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
+
+#include "base/result.h"
 
 namespace nibble {
 
@@ -26,5 +29,7 @@ class Sha256 {
 };
 
 std::string Sha256Hex(std::span<const std::byte> bytes);
+// Of a whole file, read in pieces.
+Result<std::string> Sha256HexOfFile(const std::filesystem::path& path);
 
 }  // namespace nibble

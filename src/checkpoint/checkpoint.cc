@@ -142,16 +142,15 @@ uint64_t Checkpoint::size_bytes() const {
                                [](const Tensor& tensor) { return tensor.info.size_bytes; });
 }
 
-Status WriteIndex(const fs::path& path,
-                  std::span<const std::pair<std::string, std::string>> name_to_shard,
-                  uint64_t total_bytes) {
+std::string IndexText(std::span<const std::pair<std::string, std::string>> name_to_shard,
+                      uint64_t total_bytes) {
   Json weight_map = Json::object();  // sorted by name
   for (const auto& [name, shard] : name_to_shard) {
     CHECK(!weight_map.contains(name));
     weight_map[name] = shard;
   }
   const Json index = {{"metadata", {{"total_size", total_bytes}}}, {"weight_map", weight_map}};
-  return WriteFile(path, index.dump(2) + "\n");
+  return index.dump(2) + "\n";
 }
 
 }  // namespace nibble::checkpoint

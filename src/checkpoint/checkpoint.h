@@ -46,7 +46,8 @@ class Checkpoint {
   const Tensor* Find(std::string_view name) const;
 
   const std::filesystem::path& path() const { return path_; }
-  uint64_t size_bytes() const;  // of all tensors
+  std::span<const MappedFile> files() const { return files_; }  // the shards
+  uint64_t size_bytes() const;                                  // of all tensors
 
  private:
   using NameSet = std::set<std::string, std::less<>>;
@@ -62,9 +63,9 @@ class Checkpoint {
   std::map<std::string, size_t, std::less<>> index_;  // name -> position in tensors_
 };
 
-// {"metadata": {"total_size": bytes}, "weight_map": {name: shard}} as Hugging Face writes it.
-Status WriteIndex(const std::filesystem::path& path,
-                  std::span<const std::pair<std::string, std::string>> name_to_shard,
-                  uint64_t total_bytes);
+// The text of model.safetensors.index.json as Hugging Face writes it:
+// {"metadata": {"total_size": bytes}, "weight_map": {name: shard}}.
+std::string IndexText(std::span<const std::pair<std::string, std::string>> name_to_shard,
+                      uint64_t total_bytes);
 
 }  // namespace nibble::checkpoint

@@ -182,12 +182,9 @@ Result<SafetensorsHeader> ParseSafetensorsHeader(std::span<const std::byte> file
   return header;
 }
 
-SafetensorsWriter::SafetensorsWriter(AtomicFile file, uint64_t expected_bytes)
-    : file_(std::move(file)), expected_bytes_(expected_bytes) {}
-
-Result<SafetensorsWriter> SafetensorsWriter::Create(
-    const std::filesystem::path& path, std::span<const TensorInfo> tensors,
-    const std::map<std::string, std::string>& metadata) {
+Result<std::string> SafetensorsHeaderBytes(std::span<const TensorInfo> tensors,
+                                           const std::map<std::string, std::string>& metadata,
+                                           std::string_view where) {
   std::vector<std::string> entries;
   if (!metadata.empty()) {
     entries.push_back(fmt::format("\"{}\":{}", kMetadataKey, Json(metadata).dump()));
@@ -206,16 +203,26 @@ Result<SafetensorsWriter> SafetensorsWriter::Create(
   std::string header = fmt::format("{{{}}}", fmt::join(entries, ","));
   header.resize((header.size() + 7) / 8 * 8, ' ');
   if (header.size() > kMaxHeaderBytes) {
-    return Fail("{}: header of {} bytes is longer than readers accept ({})", path.string(),
-                header.size(), kMaxHeaderBytes);
+    return Fail("{}: header of {} bytes is longer than readers accept ({})", where, header.size(),
+                kMaxHeaderBytes);
   }
-
   std::string length;
   for (int i = 0; i < 8; ++i) length += static_cast<char>(header.size() >> (8 * i) & 0xff);
+  return length + header;
+}
+
+SafetensorsWriter::SafetensorsWriter(AtomicFile file, uint64_t expected_bytes)
+    : file_(std::move(file)), expected_bytes_(expected_bytes) {}
+
+Result<SafetensorsWriter> SafetensorsWriter::Create(
+    const std::filesystem::path& path, std::span<const TensorInfo> tensors,
+    const std::map<std::string, std::string>& metadata) {
+  NIBBLE_ASSIGN_OR_RETURN(const std::string header,
+                          SafetensorsHeaderBytes(tensors, metadata, path.string()));
+  uint64_t expected_bytes = header.size();
+  for (const TensorInfo& info : tensors) expected_bytes += *ByteSize(info.shape, info.dtype);
   NIBBLE_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
-  NIBBLE_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(length))));
   NIBBLE_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(header))));
-  const uint64_t expected_bytes = file.size_bytes() + data_bytes;
   return SafetensorsWriter(std::move(file), expected_bytes);
 }
 

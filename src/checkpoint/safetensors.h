@@ -47,12 +47,18 @@ struct SafetensorsHeader {
 Result<SafetensorsHeader> ParseSafetensorsHeader(std::span<const std::byte> file,
                                                  std::string_view where);
 
+// The bytes before the data area, length included, of a file that holds these tensors in this order
+// (name, dtype and shape are read; names are unique). Same declaration, same bytes: keys stand in
+// the order declared, and the header is padded with spaces to a multiple of 8. Error: longer than
+// readers accept; `where` begins it.
+Result<std::string> SafetensorsHeaderBytes(std::span<const TensorInfo> tensors,
+                                           const std::map<std::string, std::string>& metadata,
+                                           std::string_view where);
+
 // Writes one safetensors file: declare the tensors (name, dtype, shape), then append their bytes in
-// the declared order in pieces of any size. Same declaration, same bytes: keys stand in the order
-// declared and the header is padded with spaces to a multiple of 8.
+// the declared order in pieces of any size.
 class SafetensorsWriter {
  public:
-  // `tensors`: only name, dtype and shape are read; names are unique.
   static Result<SafetensorsWriter> Create(const std::filesystem::path& path,
                                           std::span<const TensorInfo> tensors,
                                           const std::map<std::string, std::string>& metadata);

@@ -4,11 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "base/peak_memory.h"
 #include "base/progress.h"
 #include "base/thread_pool.h"
 #include "cli/command.h"
@@ -23,6 +27,8 @@ struct RepackOptions {
   std::string out;
   repack::Options options{.n_threads = AvailableCores()};
   std::optional<repack::GgufTables> embeddings;  // gguf
+  std::string max_memory;
+  std::string max_shard_size;
   bool as_json = false;
 };
 
@@ -121,7 +127,38 @@ void PrintReport(const RepackOptions& run, const repack::RepackReport& report) {
   if (report.totals.rounding.n_values > 0) PrintRounding(report);
 }
 
-Result<int> RunRepack(const RepackOptions& run) {
+// The size options, which the parser keeps as text.
+Status ReadSizes(RepackOptions* run) {
+  for (const auto& [text, n_bytes] : {std::pair(&run->max_memory, &run->options.max_memory_bytes),
+                                      {&run->max_shard_size, &run->options.max_shard_bytes}}) {
+    if (text->empty()) continue;
+    NIBBLE_ASSIGN_OR_RETURN(*n_bytes, ParseSize(*text));
+  }
+  return {};
+}
+
+// What differs from run to run and is therefore in no file that the run wrote.
+Json RunToJson(const RepackOptions& run, const repack::RepackReport& report, double seconds) {
+  return {{"seconds", seconds},
+          {"threads", run.options.n_threads},
+          {"peak_memory_bytes", PeakResidentBytes()},
+          {"max_memory_bytes", run.options.max_memory_bytes},
+          {"shards_taken_over", report.n_shards_taken_over}};
+}
+
+void PrintRun(const RepackOptions& run, const repack::RepackReport& report, double seconds) {
+  const double rate = static_cast<double>(report.source_bytes()) / std::max(seconds, 1e-3);
+  fmt::print(stderr, "{:.1f} s, {}/s of the source, peak memory {} of at most {}\n", seconds,
+             FormatBytes(static_cast<uint64_t>(rate)), FormatBytes(PeakResidentBytes()),
+             FormatBytes(run.options.max_memory_bytes));
+  if (report.n_shards_taken_over > 0) {
+    fmt::print(stderr, "{} of {} shards were finished before\n", report.n_shards_taken_over,
+               report.shards.size());
+  }
+}
+
+Result<int> RunRepack(RepackOptions run) {
+  NIBBLE_RETURN_IF_ERROR(ReadSizes(&run));
   if (run.options.format == repack::Format::kGguf) {
     return RunRepackGguf(run.source, run.out, run.options,
                          run.embeddings.value_or(repack::GgufTables::kQ40), run.as_json);
@@ -132,17 +169,24 @@ Result<int> RunRepack(const RepackOptions& run) {
   if (run.options.rounding != repack::Rounding::kNone && !is_q4w4a16) {
     return Fail("--rounding minmax is for --format q4w4a16 and q4w4a16emb4");
   }
+  const auto start = std::chrono::steady_clock::now();
   ProgressBar bar("repack");
   const auto report =
       repack::Repack(run.source, run.out, run.options,
                      [&](uint64_t done, uint64_t total) { bar.Update(done, total); });
   bar.Finish();
   if (!report.has_value()) return std::unexpected(report.error());
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (run.as_json) {
-    fmt::print("{}\n", report->ToJson().dump(2));
+    Json json = report->ToJson();
+    json["run"] = RunToJson(run, *report, seconds);
+    fmt::print("{}\n", json.dump(2));
   } else {
     PrintReport(run, *report);
   }
+  std::fflush(stdout);
+  if (!run.options.dry_run) PrintRun(run, *report, seconds);
   return kDone;
 }
 
@@ -201,6 +245,13 @@ void AddRepack(CLI::App& root, Action* action) {
   command->add_flag("--dry-run", run->options.dry_run, "Say what would be written; write nothing");
   command->add_option("--threads", run->options.n_threads, "Threads (default: the cores available)")
       ->check(CLI::Range(1, 1024));
+  command->add_option("--max-memory", run->max_memory,
+                      "Resident memory at most (default: 1GiB; about 250MiB are enough for full "
+                      "speed)");
+  command->add_option("--max-shard-size", run->max_shard_size,
+                      "Start another file before one gets larger than this (default: 4GiB)");
+  command->add_flag("--resume", run->options.resume,
+                    "Go on with OUT.partial of an interrupted run, from the shards it finished");
   command->add_flag("--json", run->as_json, "Print the report as JSON");
   command->callback([run, action] { *action = [run] { return RunRepack(*run); }; });
 }

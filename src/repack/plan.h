@@ -45,7 +45,9 @@ struct Options {
   bool allow_off_grid = false;
   bool dry_run = false;
   int n_threads = 1;
-  uint64_t max_shard_bytes = uint64_t{4} << 30;  // the next tensor goes to another file
+  uint64_t max_shard_bytes = uint64_t{4} << 30;   // the next tensor goes to another file
+  uint64_t max_memory_bytes = uint64_t{1} << 30;  // resident at most
+  bool resume = false;  // go on with what an interrupted run left (output_directory.h)
 };
 
 enum class Action {

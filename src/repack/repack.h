@@ -1,9 +1,10 @@
 // `nibble repack`: a bf16 QAT checkpoint in, a compressed-tensors checkpoint out, its values
 // exactly those of the source wherever the scale's dtype allows it (repack/grid.h).
 //
-// Streams: of the tensors, no more than a slice of rows and one tensor's scales are in memory. The
-// output's bytes depend on source and options only, not on the number of threads. It is written to
-// OUT.partial and renamed when whole, so OUT exists complete or not at all.
+// Streams (output_shards.h): of the tensors, a few slices of rows are in memory, as
+// options.max_memory_bytes allows. The output's bytes depend on source and options only, not on
+// threads or memory. It is written to OUT.partial and renamed when whole, so OUT exists complete or
+// not at all, and what a killed run has finished is there for the next (output_directory.h).
 // Tested by repack_test.cc and tests/interop/test_repack.py.
 #pragma once
 
@@ -38,6 +39,7 @@ struct RepackReport {
   std::vector<TensorReport> tensors;  // as in Plan
   std::vector<std::string> unpacked_linears;
   std::vector<std::string> shards;        // file names
+  size_t n_shards_taken_over = 0;         // that an interrupted run had finished; not in ToJson()
   std::vector<std::string> copied_files;  // tokenizer, chat template, ...
   std::string source_config_sha256;
   PackCounts totals;  // a table that is packed twice counts twice
@@ -55,8 +57,10 @@ struct RepackReport {
   Json Coverage() const;
 };
 
-// Writes `out` (which must not exist, or be an empty directory) with nibble-report.json inside.
-// With options.dry_run nothing is written and no value is read: the report has no counts.
+// Writes `out` (which must not exist, or be an empty directory) with nibble-report.json, the model
+// card and SHA256SUMS inside. With options.dry_run nothing is written and no value is read: the
+// report has no counts. An error of the input leaves nothing behind, any other (a full disk) what
+// options.resume goes on with.
 Result<RepackReport> Repack(const std::filesystem::path& source, const std::filesystem::path& out,
                             const Options& options, const ProgressFn& progress);
 

@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <string>
 
@@ -86,6 +88,28 @@ TEST_F(FilesTest, MovedFromFileRemovesNothing) {
   EXPECT_TRUE(fs::exists(path));
 }
 
+TEST_F(FilesTest, BytesWrittenAheadArePassedByAppending) {
+  const fs::path path = dir_ / "out";
+  auto file = AtomicFile::Create(path);
+  ASSERT_TRUE(file.has_value()) << file.error().message;
+  ASSERT_TRUE(file->Append(Bytes("ab")).has_value());
+  ASSERT_TRUE(file->WriteAt(4, Bytes("ef")).has_value());
+  ASSERT_TRUE(file->Append(Bytes("cd")).has_value());
+  file->Skip(2);
+  ASSERT_TRUE(file->Append(Bytes("g")).has_value());
+  EXPECT_EQ(file->size_bytes(), 7u);
+  std::string back(3, ' ');
+  ASSERT_TRUE(file->ReadAt(3, std::as_writable_bytes(std::span(back))).has_value());
+  EXPECT_EQ(back, "def");
+  const auto past = file->ReadAt(6, std::as_writable_bytes(std::span(back)));
+  ASSERT_FALSE(past.has_value());
+  EXPECT_NE(past.error().message.find("cannot read back at byte 7: the file ends there"),
+            std::string::npos)
+      << past.error().message;
+  ASSERT_TRUE(file->Commit().has_value());
+  EXPECT_EQ(*ReadTextFile(path), "abcdefg");
+}
+
 TEST_F(FilesTest, ErrorsNameTheFile) {
   const auto file = AtomicFile::Create(dir_ / "missing" / "out");
   ASSERT_FALSE(file.has_value());
@@ -119,6 +143,33 @@ TEST_F(FilesTest, MappingOutlivesMoves) {
   EXPECT_EQ(moved.bytes()[0], std::byte{'b'});
 }
 
+// Pages are let go of and come back; the process's own count says so.
+TEST_F(FilesTest, ReleasedPagesAreNotResidentAndReadTheSame) {
+  constexpr size_t kBytes = size_t{64} << 20;
+  ASSERT_TRUE(WriteFile(dir_ / "large", std::string(kBytes, 'x')).has_value());
+  const auto file = MappedFile::Open(dir_ / "large");
+  ASSERT_TRUE(file.has_value()) << file.error().message;
+  const auto resident_bytes = [] {
+    std::ifstream statm("/proc/self/statm");
+    size_t n_total = 0;
+    size_t n_resident = 0;
+    statm >> n_total >> n_resident;
+    return n_resident * 4096;
+  };
+  const auto all_x = [&] {
+    return std::ranges::all_of(file->bytes(), [](std::byte b) { return b == std::byte{'x'}; });
+  };
+  const auto odd = file->bytes().subspan(1, kBytes - 2);
+  PrefetchPages(odd);
+  EXPECT_TRUE(all_x());
+  const size_t before = resident_bytes();
+  ReleasePages(odd);
+  EXPECT_LT(resident_bytes() + kBytes * 9 / 10, before);
+  EXPECT_TRUE(all_x());
+  PrefetchPages({});
+  ReleasePages({});
+}
+
 TEST_F(FilesTest, MappingOddFiles) {
   ASSERT_TRUE(WriteFile(dir_ / "empty", "").has_value());
   EXPECT_TRUE(MappedFile::Open(dir_ / "empty")->bytes().empty());
@@ -130,6 +181,12 @@ TEST_F(FilesTest, MappingOddFiles) {
   ASSERT_EQ(::mkfifo((dir_ / "pipe").c_str(), 0600), 0);
   EXPECT_NE(MappedFile::Open(dir_ / "pipe").error().message.find("not a regular file"),
             std::string::npos);
+}
+
+TEST_F(FilesTest, DigestOfAFile) {
+  ASSERT_TRUE(WriteFile(dir_ / "million", std::string(10'000'000, 'a')).has_value());
+  EXPECT_EQ(*Sha256HexOfFile(dir_ / "million"), Sha256Hex(Bytes(std::string(10'000'000, 'a'))));
+  EXPECT_FALSE(Sha256HexOfFile(dir_ / "missing").has_value());
 }
 
 // FIPS 180-2, appendix B.

@@ -1,0 +1,189 @@
+#include "repack/output_directory.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/atomic_file.h"
+#include "base/sha256.h"
+
+namespace nibble::repack {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kManifest = "nibble-resume.json";
+constexpr std::string_view kSums = "SHA256SUMS";
+constexpr std::string_view kFinished = "finished";
+constexpr std::string_view kMade = "made";
+
+bool IsMissingOrEmpty(const fs::path& dir) {
+  std::error_code error;
+  return !fs::exists(fs::symlink_status(dir, error)) ||
+         (fs::is_directory(dir, error) && fs::is_empty(dir, error));
+}
+
+// Whether a run was killed before its first manifest was whole: nothing else is in the directory.
+bool IsJustBegun(const fs::path& dir) {
+  std::error_code error;
+  const fs::directory_iterator entries(dir, error);
+  const std::string begun = fmt::format("{}.partial", kManifest);
+  return !error && std::ranges::all_of(entries, [&](const fs::directory_entry& entry) {
+    return entry.path().filename() == begun;
+  });
+}
+
+Status SyncDirectory(const fs::path& dir) {
+  const int fd = ::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return Fail("{}: cannot open: {}", dir.string(), std::strerror(errno));
+  const int synced = ::fsync(fd);
+  ::close(fd);
+  if (synced != 0) return Fail("{}: cannot sync: {}", dir.string(), std::strerror(errno));
+  return {};
+}
+
+// "options.format is \"q4w4a16\" there and \"w8a8\" now": the first difference.
+std::string Difference(const Json& there, const Json& now, const std::string& where) {
+  if (!there.is_object() || !now.is_object()) {
+    return fmt::format("{} is {} there and {} now", where, there.dump(), now.dump());
+  }
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : there.items()) keys.push_back(key);
+  for (const auto& [key, value] : now.items()) {
+    if (!there.contains(key)) keys.push_back(key);
+  }
+  for (const std::string& key : keys) {
+    const Json& a = there.contains(key) ? there[key] : Json();
+    const Json& b = now.contains(key) ? now[key] : Json();
+    if (a != b) return Difference(a, b, where.empty() ? key : fmt::format("{}.{}", where, key));
+  }
+  return "nothing differs";
+}
+
+bool IsStill(const fs::path& path, const Json& file) {
+  std::error_code error;
+  if (fs::file_size(path, error) != file.value("bytes", uint64_t{0}) || error) return false;
+  const Result<std::string> sha256 = Sha256HexOfFile(path);
+  return sha256.has_value() && *sha256 == file.value("sha256", "");
+}
+
+// Said before the work instead of at its end. A file system that tells no sizes is trusted.
+Status CheckRoom(const fs::path& dir, uint64_t n_bytes) {
+  std::error_code error;
+  const fs::space_info space = fs::space(dir, error);
+  if (error || space.capacity == 0 || space.available >= n_bytes) return {};
+  return Fail("{}: {} bytes are needed and {} are free", dir.string(), n_bytes, space.available);
+}
+
+}  // namespace
+
+Result<OutputDirectory> OutputDirectory::Open(const fs::path& out, const Json& made,
+                                              uint64_t n_bytes, bool resume) {
+  const fs::path partial = out.string() + ".partial";
+  std::error_code error;
+  if (resume && fs::exists(out / kManifest, error)) {
+    OutputDirectory directory(out, out, made);
+    NIBBLE_RETURN_IF_ERROR(directory.ReadManifest());
+    return directory;
+  }
+  if (!IsMissingOrEmpty(out)) {
+    return Fail("{}: exists already; expected a new or an empty directory", out.string());
+  }
+  OutputDirectory directory(out, partial, made);
+  if (fs::exists(partial / kManifest, error)) {
+    if (!resume) {
+      return Fail("{}: left by an interrupted run; --resume goes on with it, else remove it",
+                  partial.string());
+    }
+    NIBBLE_RETURN_IF_ERROR(directory.ReadManifest());
+    uint64_t finished_bytes = 0;
+    for (const auto& [name, file] : directory.finished_.items()) {
+      finished_bytes += file["bytes"].get<uint64_t>();
+    }
+    NIBBLE_RETURN_IF_ERROR(CheckRoom(partial, n_bytes - std::min(n_bytes, finished_bytes)));
+    return directory;
+  }
+  if (fs::exists(fs::symlink_status(partial, error)) && !IsJustBegun(partial)) {
+    return Fail("{}: is in the way, and no interrupted run can have left it: {} is missing",
+                partial.string(), kManifest);
+  }
+  fs::create_directories(partial, error);
+  if (error) return Fail("{}: cannot create: {}", partial.string(), error.message());
+  if (const Status room = CheckRoom(partial, n_bytes); !room.has_value()) {
+    directory.Discard();
+    return std::unexpected(room.error());
+  }
+  NIBBLE_RETURN_IF_ERROR(directory.WriteManifest());
+  return directory;
+}
+
+Status OutputDirectory::ReadManifest() {
+  const fs::path path = path_ / kManifest;
+  NIBBLE_ASSIGN_OR_RETURN(const Json manifest, ReadJsonFile(path));
+  if (!manifest.is_object() || !manifest.contains(kMade) || !manifest.contains(kFinished) ||
+      !manifest[kFinished].is_object()) {
+    return Fail("{}: not a manifest of an interrupted run", path.string());
+  }
+  if (manifest[kMade] != made_) {
+    return Fail(
+        "{}: cannot go on with it: {}; repeat that run's options on its source, or remove it",
+        path_.string(), Difference(manifest[kMade], made_, ""));
+  }
+  for (const auto& [name, file] : manifest[kFinished].items()) {
+    if (!IsStill(path_ / name, file)) continue;
+    finished_[name] = file;
+    digests_[name] = file["sha256"].get<std::string>();
+  }
+  return {};
+}
+
+Status OutputDirectory::WriteManifest() const {
+  return WriteFile(path_ / kManifest, Json{{kMade, made_}, {kFinished, finished_}}.dump() + "\n");
+}
+
+Json OutputDirectory::FindFinished(const std::string& name) const {
+  return finished_.contains(name) ? finished_[name]["note"] : Json();
+}
+
+Status OutputDirectory::AddFinished(const std::string& name, const WrittenFile& file,
+                                    const Json& note) {
+  digests_[name] = file.sha256;
+  finished_[name] = {{"bytes", file.size_bytes}, {"sha256", file.sha256}, {"note", note}};
+  return WriteManifest();
+}
+
+Status OutputDirectory::WriteText(const std::string& name, std::string_view content) {
+  digests_[name] = Sha256Hex(std::as_bytes(std::span(content)));
+  return WriteFile(path_ / name, content);
+}
+
+Status OutputDirectory::Commit() {
+  std::string sums;
+  for (const auto& [name, sha256] : digests_) sums += fmt::format("{}  {}\n", sha256, name);
+  NIBBLE_RETURN_IF_ERROR(WriteFile(path_ / kSums, sums));
+  if (path_ != out_) {
+    if (::rename(path_.c_str(), out_.c_str()) != 0) {
+      return Fail("{}: cannot rename to {}: {}", path_.string(), out_.string(),
+                  std::strerror(errno));
+    }
+    path_ = out_;
+    NIBBLE_RETURN_IF_ERROR(SyncDirectory(out_.has_parent_path() ? out_.parent_path() : "."));
+  }
+  std::error_code error;
+  fs::remove(out_ / kManifest, error);
+  if (error) return Fail("{}: cannot remove: {}", (out_ / kManifest).string(), error.message());
+  return {};
+}
+
+void OutputDirectory::Discard() {
+  std::error_code ignored;
+  if (path_ != out_) fs::remove_all(path_, ignored);
+}
+
+}  // namespace nibble::repack
