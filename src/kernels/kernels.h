@@ -140,6 +140,19 @@ struct KernelTable {
   void (*matmul_int8)(const WeightView& w, int64_t tile_begin, int64_t tile_end, const Int8Rows& x,
                       int64_t n_tokens, float* y);
 
+  // The inputs of an int8-channel matrix, as readers of that format take them: each of n_rows rows
+  // of x gets scale = max |x| / 127 (1 for a row of zeros) and codes = x / scale, rounded half to
+  // even, -127 .. 127; NaN gives -127. codes: [n_rows, n_columns padded with zeros to a multiple of
+  // 32]. EXACT.
+  void (*quantize_rows)(const float* x, int64_t n_rows, int64_t n_columns, int8_t* codes,
+                        float* scales);
+
+  // y[t, n] = float(sum over k of x[t, k] w[n, k]) * x_scales[t] * w.row_scales[n] for all tokens
+  // and the rows n of tiles [tile_begin, tile_end); w in kInt8Channel, K <= kMaxInt8Columns, the
+  // sum in int32, x as quantize_rows writes it. EXACT.
+  void (*matmul_int8_channel)(const WeightView& w, int64_t tile_begin, int64_t tile_end,
+                              const int8_t* x, const float* x_scales, int64_t n_tokens, float* y);
+
   // y = x * (1 / sqrt(mean(x^2) + eps)) * weight for each of n_rows rows of `width`; weight may be
   // null (no multiplication). mean: lane sum of squares / width. y may be x.
   // BOUNDED: relative error <= g(ceil(width / 16) + 12) / 2 + g(4) of each value: the sum of

@@ -25,7 +25,7 @@ TEST(QuantizeRows, EachRowByItselfHalfToEven) {
     EXPECT_EQ(scales, (std::vector<float>{1, 1, 0.02f / 127})) << kernels->name;
     std::vector<int8_t> expected(3 * 32);
     std::ranges::copy(std::vector<int8_t>{127, 2, 0, 2}, expected.begin());
-    std::ranges::copy(std::vector<int8_t>{-64, 127, 0, -127}, expected.begin() + 64);
+    std::ranges::copy(std::vector<int8_t>{-63, 127, 0, -127}, expected.begin() + 64);
     EXPECT_EQ(codes, expected) << kernels->name;
   }
 }

@@ -12,6 +12,7 @@
 #include "formats/q4_0.h"
 #include "formats/q6_k.h"
 #include "gemma/gguf.h"
+#include "kernels/choose_kernels.h"
 #include "model/forward.h"
 #include "random_model.h"
 
@@ -128,8 +129,8 @@ Result<Weights> BindAs(const gemma::Config& config, const std::vector<TestTensor
 
 std::vector<float> Logits(const Weights& weights) {
   ThreadPool pool(1);
-  KvCache cache(weights.config, false);
-  Forward forward(weights, cache, **kernels::ChooseKernels(nullptr), pool);
+  KvCache cache(weights.config, kernels::KvFormat::kF32);
+  Forward forward(weights, cache, {.kernels = **kernels::ChooseKernels(nullptr), .pool = pool});
   KvSequence sequence(cache);
   const std::vector<int32_t> prompt = RandomPrompt(weights.config, 40);
   const StepSequence step{.tokens = prompt, .kv = &sequence, .n_logits = 3};
