@@ -1,4 +1,5 @@
-// What `nibble plan DIR --device DEVICE` prints and answers, for `nibble inspect DIR --plan DEVICE`.
+// What `nibble plan DIR --device DEVICE` prints and answers, for `nibble inspect DIR --plan
+// DEVICE`.
 #pragma once
 
 #include <string>
