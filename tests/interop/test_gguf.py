@@ -20,6 +20,7 @@ import random_models
 import torch
 from conftest import Run, from_environment
 from random_models import VOCAB
+from synthetic import FAMILY, Checkpoint, make, make_member
 from tokenizers import Tokenizer
 from transformers import Gemma4ForCausalLM
 
@@ -264,6 +265,47 @@ def test_off_the_grid_is_refused_and_leaves_nothing(nibble: Run, tmp_path: Path)
     assert done.returncode == 2 and "off the 4-bit grid" in done.stderr
     assert not list(tmp_path.glob("out.gguf*"))
     assert export(nibble, tmp_path / "plain", tmp_path / "out.gguf", "--allow-offgrid")["grid"]["groups_off_grid"] > 0
+
+
+def write(checkpoint: Checkpoint, path: Path) -> Path:
+    checkpoint.files = {}
+    return checkpoint.write(path)
+
+
+def same_tokens(nibble: Run, *models: Path) -> bool:
+    answers = [nibble("generate", model, "--prompt-ids", "2,17,90,5", "--max-tokens", 6, "--ignore-eos", "--json") for model in models]
+    assert not any(answer.returncode for answer in answers), [answer.stderr for answer in answers]
+    return len({tuple(json.loads(answer.stdout)["token_ids"]) for answer in answers}) == 1
+
+
+@pytest.mark.parametrize("member", FAMILY)
+def test_every_member_of_the_family(nibble: Run, tmp_path: Path, member: str) -> None:
+    """From Google's layout, towers included; without a tokenizer there is no vocabulary, which does not keep token ids from running."""
+    source, path, packed = write(make_member(member), tmp_path / member), tmp_path / "out.gguf", tmp_path / "packed"
+    report = export(nibble, source, path)
+    assert {note.split(": ", 1)[1] for note in report["dropped"]} == {"dropped: tower"}
+    assert gguf.GGUFReader(path).fields[gguf.Keys.Tokenizer.MODEL].contents() == "none"
+    for name, (_, values) in file_values(path, source).items():
+        assert torch.equal(values.bfloat16(), random_models.read_values(source)[name].bfloat16()), name
+    assert nibble("verify", source, path).returncode == 0
+    assert nibble("repack", source, packed, "--format", "q4w4a16emb4").returncode == 0
+    assert same_tokens(nibble, path, packed)
+
+
+def test_rows_that_do_not_divide_stay_bf16_and_are_named(nibble: Run, tmp_path: Path) -> None:
+    source, path = write(make(intermediate_size=48, use_double_wide_mlp=False), tmp_path / "odd"), tmp_path / "odd.gguf"
+    named = {tensor["name"]: tensor["type"] for tensor in export(nibble, source, path)["tensors"] if "why" in tensor}
+    assert named == {f"blk.{layer}.ffn_down.weight": "BF16" for layer in range(4)}
+    assert nibble("verify", source, path).returncode == 0
+    assert same_tokens(nibble, path, path)
+
+
+def test_left_over_kv_is_dropped_and_counted(nibble: Run, tmp_path: Path) -> None:
+    source, path = write(make(leftovers=True), tmp_path / "old"), tmp_path / "old.gguf"
+    dropped = export(nibble, source, path)["dropped"]
+    assert sum("KV-shared" in note for note in dropped) == 3
+    verified = nibble("verify", source, path)
+    assert verified.returncode == 0 and "3 left out: K/V of a KV-shared layer" in verified.stdout
 
 
 def test_inspect(nibble: Run, tiny: Path, tmp_path: Path) -> None:
