@@ -8,7 +8,8 @@ repack's and a verify's values per second of CPU time.
     python bench/repack_throughput.py build/nibble SRC WORK --rounds 3 --threads 2
     taskset -c 1 python bench/repack_throughput.py build/nibble SRC WORK --threads 1    # per core
 
-SRC should fit in the page cache together with the output; a first, untimed round warms it.
+SRC should fit in the page cache together with the output; an untimed repack warms it. The ratio by the
+wall means something on an idle machine alone: a repack needs both cores, cat and write one.
 """
 
 import argparse

@@ -11,6 +11,7 @@
 #include "base/progress.h"
 #include "base/thread_pool.h"
 #include "cli/command.h"
+#include "cli/plan.h"
 #include "cli/units.h"
 
 namespace nibble::cli {
@@ -20,6 +21,7 @@ struct InspectOptions {
   std::string path;
   bool with_grid = false;
   bool as_json = false;
+  std::string plan_device;
   int n_threads = AvailableCores();
 };
 
@@ -96,6 +98,11 @@ Result<int> RunInspect(const InspectOptions& options) {
     PrintAnatomy(options.path, anatomy);
     if (anatomy.has_grid) PrintGrid(anatomy);
   }
+  if (!options.plan_device.empty()) {
+    fmt::print("\n");
+    NIBBLE_ASSIGN_OR_RETURN(const int answer, PrintPlan(options.path, options.plan_device));
+    if (answer != kDone) return answer;
+  }
   return anatomy.first_fault.has_value() ? kAnswerIsNo : kDone;
 }
 
@@ -112,7 +119,11 @@ void AddInspect(CLI::App& root, Action* action) {
   command->add_flag("--grid", options->with_grid, "Search every bf16 matrix for its grid");
   command->add_option("--threads", options->n_threads, "Threads (default: the cores available)")
       ->check(CLI::Range(1, 1024));
-  command->add_flag("--json", options->as_json, "Print JSON");
+  CLI::Option* json = command->add_flag("--json", options->as_json, "Print JSON");
+  command
+      ->add_option("--plan", options->plan_device,
+                   "Also say what this device holds: `nibble plan PATH --device DEVICE`")
+      ->excludes(json);
   command->callback([options, action] { *action = [options] { return RunInspect(*options); }; });
 }
 

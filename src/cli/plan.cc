@@ -4,6 +4,8 @@
 // A device's memory is what its driver reports; an engine gets 90 % of it (vLLM's
 // --gpu-memory-utilization), of which half a GiB goes to activations and graphs (what vLLM's
 // published figures for E2B on a T4 leave over). Tested by tests/interop/test_plan.py.
+#include "cli/plan.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -292,6 +294,10 @@ Result<int> RunPlan(PlanFlags flags) {
 }
 
 }  // namespace
+
+Result<int> PrintPlan(const std::string& dir, const std::string& device) {
+  return RunPlan({.dir = dir, .device = device, .kv_dtype = {}});
+}
 
 void AddPlan(CLI::App& root, Action* action) {
   auto flags = std::make_shared<PlanFlags>();

@@ -160,6 +160,7 @@ void PrintRun(const RepackOptions& run, const repack::RepackReport& report, doub
 Result<int> RunRepack(RepackOptions run) {
   NIBBLE_RETURN_IF_ERROR(ReadSizes(&run));
   if (run.options.format == repack::Format::kGguf) {
+    if (run.options.resume) return Fail("--resume: a gguf is one file, which is written anew");
     return RunRepackGguf(run.source, run.out, run.options,
                          run.embeddings.value_or(repack::GgufTables::kQ40), run.as_json);
   }

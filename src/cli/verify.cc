@@ -13,6 +13,7 @@
 
 #include "base/progress.h"
 #include "base/thread_pool.h"
+#include "checkpoint/checksums.h"
 #include "checkpoint/gguf_file.h"
 #include "cli/command.h"
 #include "cli/units.h"
@@ -118,7 +119,10 @@ Result<int> RunVerify(const VerifyOptions& options) {
   } else {
     PrintReport(report);
   }
-  return report.is_right() ? kDone : kAnswerIsNo;
+  std::fflush(stdout);
+  const Status files = checkpoint::CheckSha256Sums(options.out);
+  if (!files.has_value()) fmt::print(stderr, "{}\n", files.error().message);
+  return report.is_right() && files.has_value() ? kDone : kAnswerIsNo;
 }
 
 }  // namespace

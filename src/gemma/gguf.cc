@@ -22,6 +22,7 @@ using checkpoint::GgufTensor;
 using checkpoint::GgufValue;
 
 constexpr std::string_view kGgufArchitecture = "gemma4";
+constexpr float kDefaultSoftcap = 30;  // of llama.cpp for a file that says nothing
 
 std::string GgufKey(std::string_view name) { return fmt::format("{}.{}", kGgufArchitecture, name); }
 
@@ -88,6 +89,9 @@ class GgufFields {
 
   Result<float> Float(std::string_view name) const {
     return checkpoint::GetGguf<float>(file_.header(), GgufKey(name), file_.where());
+  }
+  Result<float> Float(std::string_view name, float fallback) const {
+    return Has(name) ? Float(name) : fallback;
   }
 
   bool Has(std::string_view name) const {
@@ -209,10 +213,7 @@ Status ReadLayers(const GgufFields& fields, Json& json) {
 
 Status ReadRope(const GgufFields& fields, Json& json) {
   NIBBLE_ASSIGN_OR_RETURN(const float full_theta, fields.Float("rope.freq_base"));
-  float sliding_theta = 10'000;
-  if (fields.Has("rope.freq_base_swa")) {
-    NIBBLE_ASSIGN_OR_RETURN(sliding_theta, fields.Float("rope.freq_base_swa"));
-  }
+  NIBBLE_ASSIGN_OR_RETURN(const float sliding_theta, fields.Float("rope.freq_base_swa", 10'000));
   NIBBLE_ASSIGN_OR_RETURN(const int full_dim, fields.Int("attention.key_length"));
   NIBBLE_ASSIGN_OR_RETURN(const int n_turning, fields.RotatingPairs(full_dim));
   // Half a pair more than turn, so that rounding down gives back the number whatever the quotient.
@@ -284,9 +285,7 @@ Result<std::vector<GgufEntry>> GgufConfig(const Config& config) {
   add_int("rope.dimension_count_swa", sliding.head_dim);
   add("rope.freq_base", static_cast<float>(full.rope_theta));
   add("rope.freq_base_swa", static_cast<float>(sliding.rope_theta));
-  if (config.final_logit_softcapping > 0) {
-    add("final_logit_softcapping", config.final_logit_softcapping);
-  }
+  add("final_logit_softcapping", config.final_logit_softcapping);  // 0: none
   if (config.n_experts > 0) {
     add_int("expert_count", config.n_experts);
     add_int("expert_used_count", config.top_k_experts);
@@ -324,10 +323,9 @@ Result<Config> ConfigFromGguf(const GgufFile& file) {
     NIBBLE_ASSIGN_OR_RETURN(json["vocab_size_per_layer_input"],
                             fields.TableRows("per_layer_token_embd.weight"));
   }
-  if (fields.Has("final_logit_softcapping")) {
-    NIBBLE_ASSIGN_OR_RETURN(json["final_logit_softcapping"],
-                            fields.Float("final_logit_softcapping"));
-  }
+  NIBBLE_ASSIGN_OR_RETURN(const float cap,
+                          fields.Float("final_logit_softcapping", kDefaultSoftcap));
+  if (cap != 0) json["final_logit_softcapping"] = cap;
   json["tie_word_embeddings"] = file.header().FindTensor("output.weight") == nullptr;
   NIBBLE_RETURN_IF_ERROR(ReadLayers(fields, json));
   NIBBLE_RETURN_IF_ERROR(ReadRope(fields, json));

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/mapped_file.h"
+#include "base/task_queue.h"
 #include "checkpoint/gguf_file.h"
 #include "gemma/gguf.h"
 
@@ -116,11 +117,13 @@ Status WriteTensors(const std::filesystem::path& out, const std::vector<GgufEntr
   }
   NIBBLE_ASSIGN_OR_RETURN(GgufWriter writer, GgufWriter::Create(out, metadata, declared));
   ThreadPool pool(report->options.n_threads);
+  TaskQueue writing;  // one slice behind; goes before `writer`
   uint64_t done_bytes = 0;
   for (GgufTensorReport& tensor : report->tensors) {
     const GgufOutput& output = tensor.output;
     if (output.source == nullptr) {
       const std::vector<float> factors = gemma::GgufRopeFactors(config);
+      NIBBLE_RETURN_IF_ERROR(writing.Drain());
       NIBBLE_RETURN_IF_ERROR(writer.Append(std::as_bytes(std::span(factors))));
       continue;
     }
@@ -129,15 +132,21 @@ Status WriteTensors(const std::filesystem::path& out, const std::vector<GgufEntr
     const int64_t slice_rows = std::max<int64_t>(1, kSourceSliceBytes / row_bytes);
     for (int64_t row = 0; row < n_rows; row += slice_rows) {
       const int64_t row_end = std::min(row + slice_rows, n_rows);
+      const auto slice = output.source->bytes.subspan(
+          static_cast<size_t>(row * row_bytes), static_cast<size_t>((row_end - row) * row_bytes));
+      PrefetchPages(slice);
       NIBBLE_ASSIGN_OR_RETURN(
-          const std::vector<std::byte> bytes,
+          std::vector<std::byte> bytes,
           EncodeGgufRows(output, row, row_end, report->options, pool, &tensor.counts));
-      NIBBLE_RETURN_IF_ERROR(writer.Append(bytes));
-      done_bytes += static_cast<uint64_t>((row_end - row) * row_bytes);
+      ReleasePages(slice);
+      NIBBLE_RETURN_IF_ERROR(writing.Drain());
+      writing.Push([&writer, encoded = std::move(bytes)] { return writer.Append(encoded); });
+      done_bytes += slice.size();
       if (progress) progress(done_bytes, total_bytes);
     }
     report->totals.Merge(tensor.counts);
   }
+  NIBBLE_RETURN_IF_ERROR(writing.Drain());
   return writer.Commit();
 }
 

@@ -66,11 +66,15 @@ std::string Difference(const Json& there, const Json& now, const std::string& wh
   return "nothing differs";
 }
 
+// Whether a manifest's entry is one, and its file still what it says.
 bool IsStill(const fs::path& path, const Json& file) {
   std::error_code error;
-  if (fs::file_size(path, error) != file.value("bytes", uint64_t{0}) || error) return false;
+  if (!file.is_object() || !file.contains("note") || !file.contains("bytes") ||
+      !file.contains("sha256") || file["bytes"] != fs::file_size(path, error) || error) {
+    return false;
+  }
   const Result<std::string> sha256 = Sha256HexOfFile(path);
-  return sha256.has_value() && *sha256 == file.value("sha256", "");
+  return sha256.has_value() && file["sha256"] == *sha256;
 }
 
 // Said before the work instead of at its end. A file system that tells no sizes is trusted.
@@ -148,7 +152,7 @@ Status OutputDirectory::WriteManifest() const {
 }
 
 Json OutputDirectory::FindFinished(const std::string& name) const {
-  return finished_.contains(name) ? finished_[name]["note"] : Json();
+  return finished_.contains(name) ? finished_[name].at("note") : Json();
 }
 
 Status OutputDirectory::AddFinished(const std::string& name, const WrittenFile& file,

@@ -21,7 +21,8 @@ namespace nibble::repack {
 namespace {
 
 // What stays the same whatever is packed (program, libraries, tokenizer.json while it is copied),
-// and what each tensor adds (headers, plan, report as JSON). Measured on the five sizes.
+// and what each tensor adds (headers, plan, report as JSON): more than was measured, 44 MB in all
+// for a cut of E2B with small slices, 163 MB for the whole of 26B-A4B with the largest.
 constexpr uint64_t kBaseBytes = uint64_t{80} << 20;
 constexpr uint64_t kTensorBytes = 6 << 10;
 // Slices of source bytes that are in memory at once: one being packed, one read ahead, the pages of

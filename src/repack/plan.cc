@@ -3,13 +3,16 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
 #include "base/json.h"
+#include "base/mapped_file.h"
 #include "repack/grid.h"
 
 namespace nibble::repack {
@@ -35,6 +38,19 @@ TensorInfo Info(std::string name, DType dtype, std::vector<int64_t> shape) {
   for (const int64_t extent : info.shape) n_elements *= extent;
   info.size_bytes = static_cast<uint64_t>(n_elements * SizeBytes(dtype));
   return info;
+}
+
+// A piece at a time, so that little of two tables is resident.
+bool IsSame(std::span<const std::byte> a, std::span<const std::byte> b) {
+  constexpr size_t kPieceBytes = size_t{8} << 20;
+  if (a.size() != b.size()) return false;
+  for (size_t begin = 0; begin < a.size(); begin += kPieceBytes) {
+    const size_t n_bytes = std::min(kPieceBytes, a.size() - begin);
+    if (std::memcmp(a.data() + begin, b.data() + begin, n_bytes) != 0) return false;
+    ReleasePages(a.subspan(begin, n_bytes));
+    ReleasePages(b.subspan(begin, n_bytes));
+  }
+  return true;
 }
 
 class Planner {
@@ -199,7 +215,7 @@ class Planner {
   Status AddDuplicateHead(const Tensor& tensor, gemma::Part part) {
     for (const Tensor& table : source_.tensors()) {
       if (gemma::TextName(table.info.name) != kTable) continue;
-      if (!std::ranges::equal(table.bytes, tensor.bytes)) {
+      if (!IsSame(table.bytes, tensor.bytes)) {
         return Fail("{}: tensor {} differs from {}, but config.json ties them", tensor.shard,
                     tensor.info.name, table.info.name);
       }

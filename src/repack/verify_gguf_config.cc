@@ -56,7 +56,7 @@ class ConfigComparer {
     Expect("attention.sliding_window", config_.sliding_window);
     Expect("attention.shared_kv_layers", config_.n_layers() - config_.first_shared_layer());
     ExpectOr("embedding_length_per_layer_input", config_.ple_width, 0);
-    ExpectOr("final_logit_softcapping", config_.final_logit_softcapping, 0);
+    ExpectOr("final_logit_softcapping", config_.final_logit_softcapping, 30);
     ExpectOr("expert_count", config_.n_experts, 0);
     if (config_.n_experts > 0) {
       Expect("expert_used_count", config_.top_k_experts);
@@ -81,6 +81,7 @@ class ConfigComparer {
                                   found.has_value() ? fmt::format("{}", *found) : "nothing"));
   }
 
+  // `absent`: what llama.cpp takes where the key is not there.
   void ExpectOr(const std::string& name, double expected, double absent) {
     if (file_.header().FindValue("gemma4." + name) == nullptr && expected == absent) return;
     Expect(name, expected);

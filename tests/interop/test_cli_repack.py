@@ -265,3 +265,10 @@ def test_a_killed_repack_leaves_no_output(nibble: Run, tmp_path: Path) -> None:
     assert not out.exists()
     assert nibble("repack", source, out, "--format", "q4w4a16emb4", "--resume").returncode == 0
     assert not (tmp_path / "out.partial").exists()
+
+
+def test_a_damaged_file_is_named(nibble: Run, packed: tuple[Path, Path]) -> None:
+    source, out = packed
+    (out / "tokenizer.json").write_text("{ }")
+    damaged = nibble("verify", source, out)
+    assert damaged.returncode == 1 and "tokenizer.json: damaged: its SHA-256 is" in damaged.stderr

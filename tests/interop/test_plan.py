@@ -119,7 +119,11 @@ def test_devices_requests_and_exit_codes(nibble: Run, tmp_path: Path) -> None:
                                (["--context", "10000000"], "beyond the model's 262144 positions")):
         refused = nibble("plan", directory, *arguments)
         assert refused.returncode == 2 and message in refused.stderr, refused.stderr
-    assert "with windows kept" in nibble("plan", directory, "--device", "h200").stdout
+    printed = nibble("plan", directory, "--device", "h200").stdout
+    assert "with windows kept" in printed
+    anatomy = nibble("inspect", holes("31b", directory), "--plan", "h200")
+    assert anatomy.returncode == 0 and "with windows kept" in anatomy.stdout and "vocabulary" in anatomy.stdout
+    assert nibble("inspect", directory, "--plan", "t4").returncode == 1
 
 
 def test_the_plan_is_what_repack_writes(nibble: Run, tiny: Path, tmp_path: Path) -> None:

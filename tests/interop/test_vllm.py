@@ -1,7 +1,9 @@
 """Real vLLM loads what `nibble repack` writes and gives the greedy tokens of the float32 reference.
 
-The reference of a packed model is transformers in float32 on the values that the reader makes of the file: code x scale in float16,
-the dtype of the run. Codes are unpacked here by compressed-tensors.
+The reference of a packed model is transformers in float32 on the values that the reader makes of the file: int4 code x scale in the
+run's dtype; int8 code x scale in float32, with each token's inputs rounded to int8 as that reader rounds them. Codes are unpacked here
+by compressed-tensors. vLLM's int4 kernel for CPUs has no float32; models with int8 alone run in it, as rounding inputs magnifies
+float16's errors. Starting vLLM is slow, so one process serves all the models.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import random_models
 import torch
 from compressed_tensors.compressors.pack_quantized.helpers import unpack_from_int32
 from conftest import Run, from_environment
@@ -21,55 +24,127 @@ from transformers import AutoConfig, Gemma4ForCausalLM
 QUESTIONS = ["What is the capital of Turkey?", "What is the capital of Australia?", "Name the capital of Morocco.", "What is 23*47?",
              "What is 68*91?", "What is 512+389-204?", "What is 700+101-650?", "Who are you?", "Hello", "What can you do?"]
 MAX_TOKENS = 12
+RUNS = [("tiny", "q4w4a16"), ("tiny", "q4w4a16emb4"), ("tiny", "w8a8"), ("tiny", "w8a8emb4"),
+        ("k_eq_v", "q4w4a16"), ("k_eq_v", "q4w4a16emb4"), ("k_eq_v", "w8a8")]
 
 
-def reader_values(packed: Path) -> dict[str, torch.Tensor]:
-    """Name -> float32 weight as a float16 run of the reader sees it."""
+def load(packed: Path) -> dict[str, torch.Tensor]:
     tensors: dict[str, torch.Tensor] = {}
     for shard in sorted(packed.glob("*.safetensors")):
         tensors |= load_file(shard)
+    return tensors
+
+
+def dtype_of(form: str) -> torch.dtype:
+    return torch.float32 if form == "w8a8" else torch.float16
+
+
+def reader_values(packed: Path, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """Name -> float32 weight as a run of the reader in `dtype` sees it."""
+    tensors = load(packed)
     weights = {}
     for name, tensor in tensors.items():
         base, _, kind = name.rpartition(".")
         if kind == "weight_packed":
-            scale = tensors[f"{base}.weight_scale"].half().unsqueeze(-1)
+            scale = tensors[f"{base}.weight_scale"].to(dtype).unsqueeze(-1)
             codes = unpack_from_int32(tensor, 4, torch.Size(tensors[f"{base}.weight_shape"].tolist()))
-            weights[f"{base}.weight"] = (codes.half().unflatten(-1, (scale.shape[1], -1)) * scale).flatten(-2).float()
+            weights[f"{base}.weight"] = (codes.to(dtype).unflatten(-1, (scale.shape[1], -1)) * scale).flatten(-2).float()
+        elif tensor.dtype == torch.int8:
+            weights[name] = tensor.float() * tensors[f"{base}.weight_scale"]
         elif kind not in ("weight_scale", "weight_shape"):
-            weights[name] = tensor.half().float()
+            weights[name] = tensor.to(dtype).float()
     return weights
 
 
-def reference_tokens(packed: Path, prompts: list[list[int]]) -> list[list[int]]:
+def reference_tokens(packed: Path, dtype: torch.dtype, prompts: list[list[int]]) -> list[list[int]]:
     config = AutoConfig.from_pretrained(packed)
     del config.quantization_config
     model = Gemma4ForCausalLM(config).float().eval()
-    missing, unexpected = model.load_state_dict(reader_values(packed), strict=False)
+    missing, unexpected = model.load_state_dict(reader_values(packed, dtype), strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}
     model.tie_weights()
+    model.int8_modules = random_models.int8_modules(packed)
     answers = []
-    for ids in prompts:
-        output = model.generate(torch.tensor([ids]), max_new_tokens=MAX_TOKENS, do_sample=False, eos_token_id=None, pad_token_id=0)
-        answers.append(output[0, len(ids):].tolist())
+    with random_models.int8_inputs(model):
+        for ids in prompts:
+            output = model.generate(torch.tensor([ids]), max_new_tokens=MAX_TOKENS, do_sample=False, eos_token_id=None, pad_token_id=0)
+            answers.append(output[0, len(ids):].tolist())
     return answers
 
 
-def vllm_tokens(packed: Path, prompts: list[list[int]], scratch: Path) -> list[list[int]]:
-    worker = Path(__file__).with_name("vllm_worker.py")
-    task = json.dumps({"model": str(packed), "prompts": prompts, "max_tokens": MAX_TOKENS})
-    out = scratch / "tokens.json"
-    run = subprocess.run([from_environment("NIBBLE_VLLM_PYTHON"), worker, out], input=task, capture_output=True, text=True)
+def prompts_of(kind: str, tiny: Path) -> list[list[int]]:
+    if kind == "tiny":
+        tokenizer = Tokenizer.from_file(str(tiny / "tokenizer.json"))
+        return [tokenizer.encode(f"<bos><|turn>user\n{q}<turn|>\n<|turn>model\n", add_special_tokens=False).ids for q in QUESTIONS]
+    generator = torch.Generator().manual_seed(1)
+    return [[2] + torch.randint(3, random_models.VOCAB, (length,), generator=generator).tolist() for length in (5, 20, 40)]
+
+
+@pytest.fixture(scope="module")
+def sources(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The trained model, and random ones of the other kinds on the grid."""
+    folder = tmp_path_factory.mktemp("sources")
+    for kind in ("k_eq_v", "moe"):
+        random_models.build(kind, folder / f"{kind}-plain")
+        random_models.as_qat(folder / f"{kind}-plain", folder / kind)
+    return {"tiny": tiny, "k_eq_v": folder / "k_eq_v", "moe": folder / "moe"}
+
+
+@pytest.fixture(scope="module")
+def packed(nibble: Run, sources: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Path]:
+    folder = tmp_path_factory.mktemp("packed")
+    models = {}
+    for kind, form in [*RUNS, ("moe", "q4w4a16"), ("moe", "w8a8")]:
+        models[kind, form] = folder / f"{kind}-{form}"
+        done = nibble("repack", sources[kind], models[kind, form], "--format", form)
+        assert done.returncode == 0, done.stderr
+    return models
+
+
+@pytest.fixture(scope="module")
+def results(packed: dict[tuple[str, str], Path], tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], dict]:
+    """What vLLM made of each model; of the experts, which it does not run on CPU, what it says and what its loader holds."""
+    folder = tmp_path_factory.mktemp("vllm")
+    tasks: list[dict] = [{"model": str(path), "dtype": str(dtype_of(form)).removeprefix("torch."), "prompts": prompts_of(kind, tiny),
+                          "max_tokens": MAX_TOKENS} for (kind, form), path in packed.items()]
+    moe = [path for (kind, _), path in packed.items() if kind == "moe"]
+    tasks += [{"model": str(path), "experts": str(folder / path.name)} for path in moe]
+    out = folder / "results.json"
+    run = subprocess.run([from_environment("NIBBLE_VLLM_PYTHON"), Path(__file__).with_name("vllm_worker.py"), out], input=json.dumps(tasks),
+                         capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-4000:]
-    return json.loads(out.read_text())
+    answers = dict(zip(packed, json.loads(out.read_text()), strict=False))
+    for (kind, form), answer in answers.items():
+        if kind == "moe":
+            answer["experts"] = folder / packed[kind, form].name
+    return answers
 
 
-@pytest.mark.parametrize("format_name", ["q4w4a16", "q4w4a16emb4"])
-def test_greedy_tokens(nibble: Run, tiny: Path, tmp_path: Path, format_name: str) -> None:
-    packed = tmp_path / format_name
-    repack = nibble("repack", tiny, packed, "--format", format_name)
-    assert repack.returncode == 0, repack.stderr
-    tokenizer = Tokenizer.from_file(str(tiny / "tokenizer.json"))
-    prompts = [tokenizer.encode(f"<bos><|turn>user\n{q}<turn|>\n<|turn>model\n", add_special_tokens=False).ids for q in QUESTIONS]
-    tokens = vllm_tokens(packed, prompts, tmp_path)
-    assert tokens == reference_tokens(packed, prompts)
-    assert tokenizer.decode(tokens[0]).startswith("Ankara")
+@pytest.mark.parametrize(("kind", "form"), RUNS)
+def test_greedy_tokens(packed: dict[tuple[str, str], Path], results: dict[tuple[str, str], dict], tiny: Path, kind: str, form: str) -> None:
+    assert "error" not in results[kind, form], results[kind, form]["error"]
+    tokens = results[kind, form]["tokens"]
+    assert tokens == reference_tokens(packed[kind, form], dtype_of(form), prompts_of(kind, tiny))
+    if kind == "tiny":
+        assert Tokenizer.from_file(str(tiny / "tokenizer.json")).decode(tokens[0]).startswith("Ankara")
+
+
+@pytest.mark.parametrize(("form", "message"), [("q4w4a16", "No WNA16 MoE backend supports the deployment configuration"), ("w8a8", "No Int8 MoE backend")])
+def test_vllm_on_cpu_refuses_quantised_experts(results: dict[tuple[str, str], dict], form: str, message: str) -> None:
+    assert message in results["moe", form]["error"]
+
+
+@pytest.mark.parametrize("form", ["q4w4a16", "w8a8"])
+def test_the_loader_puts_every_expert_in_its_place(packed: dict[tuple[str, str], Path], results: dict[tuple[str, str], dict], form: str) -> None:
+    """vLLM's fused parameters: w13 holds each expert's gate rows and then its up rows, w2 its down rows."""
+    written, loaded = load(packed["moe", form]), load_file(results["moe", form]["experts"])
+    facts = random_models.KINDS["moe"]
+    parts = ["weight_packed", "weight_scale"] if form == "q4w4a16" else ["weight", "weight_scale"]
+    for layer in range(len(facts["layer_types"])):
+        for expert in range(facts["num_experts"]):
+            name = f"model.layers.{layer}.experts.{expert}.%s_proj.{{}}"
+            for part in parts:
+                gate, up, down = (written[(name % which).format(part)] for which in ("gate", "up", "down"))
+                w13, w2 = loaded[f"{layer}.w13_{part}"][expert], loaded[f"{layer}.w2_{part}"][expert]
+                assert torch.equal(w13, torch.cat([gate, up]).to(w13.dtype)), name
+                assert torch.equal(w2, down.to(w2.dtype)), name

@@ -80,6 +80,26 @@ TEST_F(OutputDirectoryTest, AnInterruptedRunIsGoneOnWithOrRefused) {
   EXPECT_TRUE(directory->FindFinished("c").is_null());
 }
 
+TEST_F(OutputDirectoryTest, AManifestThatIsNoneIsAnErrorOrForgotten) {
+  fs::create_directories(partial_);
+  for (const char* text : {"", "[]", R"({"made": 1})", R"({"made": 1, "finished": []})"}) {
+    ASSERT_TRUE(WriteFile(partial_ / "nibble-resume.json", text).has_value());
+    EXPECT_NE(ErrorOf(Open(true)), "no error") << text;
+  }
+  const Json made = {{"options", {{"format", "q4w4a16"}, {"x", 1}}}};
+  const Json finished = {
+      {"a", 1}, {"b", {{"bytes", "x"}}}, {"c", {{"bytes", 0}, {"sha256", 2}, {"note", 3}}}};
+  ASSERT_TRUE(WriteFile(partial_ / "c", "").has_value());
+  ASSERT_TRUE(WriteFile(partial_ / "nibble-resume.json",
+                        Json({{"made", made}, {"finished", finished}}).dump())
+                  .has_value());
+  const auto directory = Open(true);
+  ASSERT_TRUE(directory.has_value()) << directory.error().message;
+  for (const char* name : {"a", "b", "c"}) {
+    EXPECT_TRUE(directory->FindFinished(name).is_null()) << name;
+  }
+}
+
 TEST_F(OutputDirectoryTest, KilledBetweenRenamingAndRemovingTheManifest) {
   {
     auto directory = Open(false);
