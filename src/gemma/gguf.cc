@@ -30,6 +30,7 @@ std::string GgufKey(std::string_view name) { return fmt::format("{}.{}", kGgufAr
 template <typename Fact>
 GgufValue PerLayer(const Config& config, Fact fact) {
   std::vector<int32_t> values;
+  values.reserve(config.layers.size());
   for (const LayerConfig& layer : config.layers) values.push_back(fact(layer));
   const bool agree = std::ranges::all_of(values, [&](int32_t v) { return v == values[0]; });
   if (agree) return static_cast<uint32_t>(values[0]);
@@ -108,10 +109,10 @@ class GgufFields {
     std::vector<int> ints;
     const auto append = [&](const auto& elements) {
       for (const auto& element : elements) {
-        if constexpr (std::is_integral_v<std::decay_t<decltype(element)>>) {
+        using Element = std::decay_t<decltype(element)>;
+        if constexpr (std::is_integral_v<Element> && sizeof(Element) >= sizeof(int)) {
           // One that does not fit becomes -1, which no fact of a layer may be.
-          const auto wide = static_cast<int64_t>(element);
-          ints.push_back(std::in_range<int>(wide) ? static_cast<int>(wide) : -1);
+          ints.push_back(std::in_range<int>(element) ? static_cast<int>(element) : -1);
         }
       }
     };
@@ -277,6 +278,7 @@ Result<std::vector<GgufEntry>> GgufConfig(const Config& config) {
   add("attention.layer_norm_rms_epsilon", config.rms_norm_eps);
   add_int("attention.sliding_window", config.sliding_window);
   std::vector<bool> pattern;
+  pattern.reserve(config.layers.size());
   for (const LayerConfig& layer : config.layers) pattern.push_back(layer.is_sliding);
   add("attention.sliding_window_pattern", GgufArray{std::move(pattern)});
   add_int("attention.shared_kv_layers", config.n_layers() - config.first_shared_layer());

@@ -56,7 +56,7 @@ def reader_values(packed: Path, dtype: torch.dtype) -> dict[str, torch.Tensor]:
     return weights
 
 
-def reference_tokens(packed: Path, dtype: torch.dtype, prompts: list[list[int]]) -> list[list[int]]:
+def reference(packed: Path, dtype: torch.dtype) -> Gemma4ForCausalLM:
     config = AutoConfig.from_pretrained(packed)
     del config.quantization_config
     model = Gemma4ForCausalLM(config).float().eval()
@@ -64,12 +64,18 @@ def reference_tokens(packed: Path, dtype: torch.dtype, prompts: list[list[int]])
     assert not unexpected and set(missing) <= {"lm_head.weight"}
     model.tie_weights()
     model.int8_modules = random_models.int8_modules(packed)
-    answers = []
+    return model
+
+
+@torch.no_grad()
+def gaps(model: Gemma4ForCausalLM, prompts: list[list[int]], tokens: list[list[int]]) -> torch.Tensor:
+    """[prompts, MAX_TOKENS]: how far below the reference's best logit each token's is; 0 where it is the reference's greedy token."""
+    rows = []
     with random_models.int8_inputs(model):
-        for ids in prompts:
-            output = model.generate(torch.tensor([ids]), max_new_tokens=MAX_TOKENS, do_sample=False, eos_token_id=None, pad_token_id=0)
-            answers.append(output[0, len(ids):].tolist())
-    return answers
+        for ids, answer in zip(prompts, tokens, strict=True):
+            logits = model(torch.tensor([ids + answer[:-1]])).logits[0, -len(answer):]
+            rows.append(logits.amax(-1) - logits.gather(-1, torch.tensor(answer)[:, None])[:, 0])
+    return torch.stack(rows)
 
 
 def prompts_of(kind: str, tiny: Path) -> list[list[int]]:
@@ -124,7 +130,13 @@ def results(packed: dict[tuple[str, str], Path], tiny: Path, tmp_path_factory: p
 def test_greedy_tokens(packed: dict[tuple[str, str], Path], results: dict[tuple[str, str], dict], tiny: Path, kind: str, form: str) -> None:
     assert "error" not in results[kind, form], results[kind, form]["error"]
     tokens = results[kind, form]["tokens"]
-    assert tokens == reference_tokens(packed[kind, form], dtype_of(form), prompts_of(kind, tiny))
+    found = gaps(reference(packed[kind, form], dtype_of(form)), prompts_of(kind, tiny), tokens)
+    assert found.shape == (len(tokens), MAX_TOKENS)
+    if form.startswith("w8a8"):
+        # An input on the edge between two int8 codes moves what follows by some tenths of a logit; only near ties may turn.
+        assert found.max() < 0.5 and (found == 0).float().mean() > 0.95
+    else:
+        assert (found == 0).all()
     if kind == "tiny":
         assert Tokenizer.from_file(str(tiny / "tokenizer.json")).decode(tokens[0]).startswith("Ankara")
 
