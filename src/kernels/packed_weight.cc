@@ -184,7 +184,7 @@ PackedWeight PackedWeight::FromQ6K(std::span<const std::byte> blocks, int64_t n_
                                    int64_t n_columns, ThreadPool& pool) {
   constexpr int64_t kSize = formats::kQ6KBlockSize;
   constexpr int64_t kBytes = formats::kQ6KBlockBytes;
-  static_assert(kBlockK == 2 * formats::kQ6KGroupSize);
+  static_assert(kBlockK == int64_t{2} * formats::kQ6KGroupSize);
   CHECK(n_columns % kSize == 0);
   const int64_t per_row = n_columns / kSize;
   CHECK(blocks.size() == static_cast<size_t>(n_rows * per_row * kBytes));

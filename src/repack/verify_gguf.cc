@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -72,7 +73,7 @@ std::optional<std::string> NameInGguf(const std::string& name) {
   if (name.starts_with(kLayers)) {
     const size_t dot = name.find('.', kLayers.size());
     if (dot == std::string::npos) return std::nullopt;
-    prefix = "blk." + name.substr(kLayers.size(), dot - kLayers.size()) + ".";
+    prefix = fmt::format("blk.{}.", name.substr(kLayers.size(), dot - kLayers.size()));
     rest = name.substr(dot + 1);
   } else if (name.starts_with("model.")) {
     rest = name.substr(std::string_view("model.").size());
@@ -281,7 +282,7 @@ class GgufVerifier {
         std::memcpy(&bits, &bytes[static_cast<size_t>(i) * sizeof bits], sizeof bits);
         read = written.type == GgmlType::kF16 ? Fp16ToFloat(bits) : Bf16ToFloat(bits);
       }
-      if (std::memcmp(&read, &expected, sizeof read) == 0) continue;
+      if (std::bit_cast<uint32_t>(read) == std::bit_cast<uint32_t>(expected)) continue;
       Fault("{}: value {}: expected {}, found {}", written.name, i, expected, read);
       return;
     }

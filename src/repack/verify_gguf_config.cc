@@ -31,8 +31,11 @@ std::optional<double> NumberAt(const GgufValue& value, size_t index) {
   return std::visit(
       [&](const auto& elements) -> std::optional<double> {
         if (index >= elements.size()) return std::nullopt;
-        const typename std::decay_t<decltype(elements)>::value_type element = elements[index];
-        return AsDouble(element);
+        if constexpr (std::is_same_v<std::decay_t<decltype(elements)>, std::vector<bool>>) {
+          return elements[index] ? 1 : 0;
+        } else {
+          return AsDouble(elements[index]);
+        }
       },
       array->elements);
 }

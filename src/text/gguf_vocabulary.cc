@@ -54,7 +54,7 @@ Result<GgufVocabulary> ToGgufVocabulary(const TokenizerFile& file, int n_rows,
       return Fail("{}: merge {}: GGUF cannot hold {} and {}, for the space in them", where,
                   vocabulary.merges.size(), QuoteForMessage(left), QuoteForMessage(right));
     }
-    vocabulary.merges.push_back(left + ' ' + right);
+    vocabulary.merges.push_back(fmt::format("{} {}", left, right));
   }
   return vocabulary;
 }
