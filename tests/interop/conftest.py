@@ -11,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+# The engine's most precise settings: what is compared with transformers in float32.
+REFERENCE = ("--activations", "f32", "--kv", "f32")
 
 
 def from_environment(name: str) -> str:

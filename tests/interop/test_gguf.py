@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import random_models
 import torch
-from conftest import Run, from_environment
+from conftest import REFERENCE, Run, from_environment
 from random_models import VOCAB
 from synthetic import FAMILY, Checkpoint, make, make_member
 from tokenizers import Tokenizer
@@ -156,7 +156,8 @@ def ask_llama(scratch: Path, **task: object) -> dict:
 
 
 def ask_nibble(nibble: Run, path: Path, ids: list[int]) -> dict:
-    done = nibble("generate", path, "--prompt-ids", ",".join(map(str, ids)), "--max-tokens", STEPS, "--json", "--top-logprobs", 10**6)
+    done = nibble("generate", path, "--prompt-ids", ",".join(map(str, ids)), "--max-tokens", STEPS, "--json", "--top-logprobs", 10**6,
+                  *REFERENCE)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import random_models
+from conftest import REFERENCE
 
 Nibble = Callable[..., CompletedProcess]
 SHORT, LONG = 5, 53  # tokens, below and above three windows
@@ -36,7 +37,7 @@ def prompt(length: int) -> list[int]:
 
 def generate(nibble: Nibble, path: Path, ids: list[int], *flags: str, steps: int = STEPS) -> dict:
     done = nibble("generate", path, "--prompt-ids", ",".join(map(str, ids)), "--max-tokens", steps, "--ignore-eos", "--json",
-                  "--top-logprobs", 10**6, *flags)
+                  "--top-logprobs", 10**6, *REFERENCE, *flags)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
