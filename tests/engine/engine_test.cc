@@ -7,7 +7,6 @@
 #include <map>
 
 #include "../model/random_model.h"
-#include "kernels/choose_kernels.h"
 
 namespace nibble::engine {
 namespace {

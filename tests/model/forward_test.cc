@@ -6,7 +6,6 @@
 
 #include <cstring>
 
-#include "kernels/choose_kernels.h"
 #include "random_model.h"
 
 namespace nibble::model {

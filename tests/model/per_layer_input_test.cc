@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/choose_kernels.h"
 #include "random_model.h"
 
 namespace nibble::model {

@@ -18,6 +18,7 @@
 #include "checkpoint/safetensors.h"
 #include "gemma/config.h"
 #include "gemma/tensors.h"
+#include "kernels/choose_kernels.h"
 #include "model/weights.h"
 
 namespace nibble::model {

@@ -12,7 +12,6 @@
 #include "formats/q4_0.h"
 #include "formats/q6_k.h"
 #include "gemma/gguf.h"
-#include "kernels/choose_kernels.h"
 #include "model/forward.h"
 #include "random_model.h"
 
