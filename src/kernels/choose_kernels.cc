@@ -6,6 +6,7 @@
 
 #include "kernels/scalar/scalar.h"
 #ifdef NIBBLE_X86
+#include "kernels/avx2/avx2.h"
 #include "kernels/avx512/avx512.h"
 #endif
 
@@ -14,6 +15,10 @@ namespace nibble::kernels {
 std::vector<const KernelTable*> AvailableKernels() {
   std::vector<const KernelTable*> tables = {&scalar::kTable};
 #ifdef NIBBLE_X86
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("f16c")) {
+    tables.push_back(&avx2::kTable);
+  }
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512vnni")) {
