@@ -1,6 +1,9 @@
 #include "kernels/choose_kernels.h"
 
 #include <fmt/ranges.h>
+#ifdef NIBBLE_ARM
+#include <sys/auxv.h>
+#endif
 
 #include <string_view>
 
@@ -8,6 +11,9 @@
 #ifdef NIBBLE_X86
 #include "kernels/avx2/avx2.h"
 #include "kernels/avx512/avx512.h"
+#endif
+#ifdef NIBBLE_ARM
+#include "kernels/neon/neon.h"
 #endif
 
 namespace nibble::kernels {
@@ -24,6 +30,9 @@ std::vector<const KernelTable*> AvailableKernels() {
       __builtin_cpu_supports("avx512vnni")) {
     tables.push_back(&avx512::kTable);
   }
+#endif
+#ifdef NIBBLE_ARM
+  if ((getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0) tables.push_back(&neon::kTable);
 #endif
   return tables;
 }

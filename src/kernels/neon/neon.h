@@ -1,0 +1,26 @@
+// The kernels for ARMv8.2 with dot products (DotProd). Compiled with those instructions, so its
+// files include nothing that defines an inline function.
+#pragma once
+
+#include "kernels/kernels.h"
+
+namespace nibble::kernels::neon {
+
+extern const KernelTable kTable;
+
+void Matmul(const WeightView& w, int64_t tile_begin, int64_t tile_end, const float* x,
+            int64_t n_tokens, float* y);
+void MatmulInt8(const WeightView& w, int64_t tile_begin, int64_t tile_end, const Int8Rows& x,
+                int64_t n_tokens, float* y);
+void Quantize(const float* x, int64_t n_rows, int64_t n_columns, const Int8Rows& rows);
+void QuantizeRows(const float* x, int64_t n_rows, int64_t n_columns, int8_t* codes, float* scales);
+void MatmulInt8Channel(const WeightView& w, int64_t tile_begin, int64_t tile_end, const int8_t* x,
+                       const float* x_scales, int64_t n_tokens, float* y);
+void RmsNorm(const float* x, const float* weight, int64_t n_rows, int64_t width, float eps,
+             float* y);
+void GeluMul(const float* gate, const float* up, int64_t n, float* y);
+void Softcap(float* x, int64_t n, float cap);
+void Softmax(float* x, int64_t n);
+void Attention(const AttentionCall& call);
+
+}  // namespace nibble::kernels::neon
