@@ -13,6 +13,11 @@ namespace {
 
 // Tokens whose sums for two tiles (16 KiB) stay in L1 beside the tiles' block.
 constexpr int64_t kChunkTokens = 128;
+// Tokens that one half of a tile is multiplied with before the next: their blocks stay in L1,
+// however far apart they stand.
+constexpr int64_t kGroupTokens = 8;
+// Tiles that a lone token is multiplied with at once.
+constexpr int kGroupTiles = 4;
 constexpr int64_t kHalfRows = kTileRows / 2;
 
 int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -60,17 +65,32 @@ struct Tiles {
 
 using Sums = float[kHalfRows];  // of one token and half
 
-// code - 8 of k = `k` of a run: the code's bits are set into the mantissa of a power of two whose
-// unit is 1 where they stand.
-__m256 Code(__m256i words, int k) {
-  const int shift = k % 4 * 8 + k / 4 * 4;
-  const int place = shift % 16;
-  if (shift >= 16) words = _mm256_srli_epi32(words, 16);
-  const __m256i code = _mm256_and_si256(words, _mm256_set1_epi32(15 << place));
-  const __m256i bits = _mm256_or_si256(code, _mm256_set1_epi32((127 + 23 - place) << 23));
-  return _mm256_sub_ps(_mm256_castsi256_ps(bits),
-                       _mm256_set1_ps(static_cast<float>((1 << (23 - place)) + 8)));
-}
+// The exponents that give the mantissa's bits 0, 4, 8 and 12 the value 1, and all bits of them.
+constexpr int Exponent(int place) { return 127 + 23 - place; }
+constexpr int kAllExponents = Exponent(0) | Exponent(4) | Exponent(8) | Exponent(12);
+
+// A half's words of a run: bits 0 .. 15 and 16 .. 31, each below all exponents, so that one mask
+// gives a power of two plus a code.
+struct Run {
+  Run() = default;
+  explicit Run(__m256i words) {
+    const __m256i exponents = _mm256_set1_epi32(kAllExponents << 23);
+    parts[0] = _mm256_or_si256(words, exponents);
+    parts[1] = _mm256_or_si256(_mm256_srli_epi32(words, 16), exponents);
+  }
+
+  // The codes of k = `k` of the run.
+  __m256 Codes(int k) const {
+    const int shift = k % 4 * 8 + k / 4 * 4;
+    const int place = shift % 16;
+    const __m256i mask = _mm256_set1_epi32(Exponent(place) << 23 | 15 << place);
+    const __m256i bits = _mm256_and_si256(parts[shift / 16], mask);
+    return _mm256_sub_ps(_mm256_castsi256_ps(bits),
+                         _mm256_set1_ps(static_cast<float>((1 << (23 - place)) + 8)));
+  }
+
+  __m256i parts[2];
+};
 
 // Adds the products of block `block_idx` with kTokens tokens to `sums` [kTokens][2 * kTiles]. x:
 // the first token's values of the block, x_stride apart.
@@ -101,12 +121,12 @@ void AddInt4(const Tiles<kTiles>& tiles, int64_t block_idx, const float* x, int6
   constexpr int kHalves = 2 * kTiles;
   __m256 part[kTokens][kHalves] = {};
   for (int run = 0; run < 4; ++run, x += 8) {
-    __m256i words[kHalves];
-    for (int i = 0; i < kHalves; ++i) words[i] = tiles.Words(i, block_idx, run);
+    Run words[kHalves];
+    for (int i = 0; i < kHalves; ++i) words[i] = Run(tiles.Words(i, block_idx, run));
 #pragma GCC unroll 8
     for (int k = 0; k < 8; ++k) {
       __m256 w[kHalves];
-      for (int i = 0; i < kHalves; ++i) w[i] = Code(words[i], k);
+      for (int i = 0; i < kHalves; ++i) w[i] = words[i].Codes(k);
       for (int t = 0; t < kTokens; ++t) {
         const __m256 value = _mm256_set1_ps(x[t * x_stride + k]);
         for (int i = 0; i < kHalves; ++i) part[t][i] = _mm256_fmadd_ps(value, w[i], part[t][i]);
@@ -141,25 +161,24 @@ struct Int4Block {
   __m256 scales[2 * kTiles];
 };
 
-// Adds the products of half i with kTokens tokens. x: the first token's block, the next token's
+// Adds the products of half i with n_tokens tokens. x: the first token's block, the next token's
 // n_blocks further on. Pairs of products, and the eight pairs that a lane adds, fit into int16: 16
 // * 15 * 127 < 2^15.
-template <int kTiles, int kTokens>
+template <int kTiles>
 void AddInt8(const Int4Block<kTiles>& block, int i, const Int8Rows& x, int64_t n_blocks,
-             Sums* sums) {
-  __m256i part[kTokens];
+             int64_t n_tokens, Sums* sums) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  for (int64_t t = 0; t < n_tokens; ++t) {
+    __m256i part = _mm256_setzero_si256();
 #pragma GCC unroll 8
-  for (int quad = 0; quad < 8; ++quad) {
-    for (int t = 0; t < kTokens; ++t) {
+    for (int quad = 0; quad < 8; ++quad) {
       int32_t four = 0;
       std::memcpy(&four, x.values + t * n_blocks * kBlockK + quad * 4, sizeof four);
       const __m256i pairs = _mm256_maddubs_epi16(block.codes[i][quad], _mm256_set1_epi32(four));
-      part[t] = quad == 0 ? pairs : _mm256_add_epi16(part[t], pairs);
+      part = quad == 0 ? pairs : _mm256_add_epi16(part, pairs);
     }
-  }
-  for (int t = 0; t < kTokens; ++t) {
-    const __m256i whole = _mm256_add_epi32(_mm256_madd_epi16(part[t], _mm256_set1_epi16(1)),
-                                           _mm256_set1_epi32(x.offsets[t * n_blocks]));
+    const __m256i whole =
+        _mm256_add_epi32(_mm256_madd_epi16(part, ones), _mm256_set1_epi32(x.offsets[t * n_blocks]));
     const __m256 product =
         _mm256_mul_ps(_mm256_cvtepi32_ps(whole), _mm256_set1_ps(x.scales[t * n_blocks]));
     float* sum = sums[t * 2 * kTiles + i];
@@ -179,7 +198,8 @@ void Store(const Sums* sums, const WeightView& w, int64_t tile_idx, int64_t n_to
   }
 }
 
-// One pass over kTiles tiles for up to kChunkTokens tokens, kTokens of them at once.
+// One pass over kTiles tiles for up to kChunkTokens tokens, kTokens of them at once: n_tokens is a
+// multiple of it.
 template <int kTiles, int kTokens>
 void PassFloat(const WeightView& w, int64_t tile_idx, const float* x, int64_t n_tokens, float* y) {
   constexpr int64_t kHalves = 2 * kTiles;
@@ -187,42 +207,61 @@ void PassFloat(const WeightView& w, int64_t tile_idx, const float* x, int64_t n_
   std::memset(sums, 0, sizeof(Sums) * static_cast<size_t>(n_tokens * kHalves));
   const Tiles<kTiles> tiles(w, tile_idx);
   const int64_t stride = w.n_columns;
-  const auto add = [&]<int kCount>(int64_t block_idx, int64_t t) {
-    const int64_t k = block_idx * kBlockK;
-    if (w.format == WeightFormat::kInt4) {
-      AddInt4<kTiles, kCount>(tiles, block_idx, x + t * stride + k, stride, sums + t * kHalves);
-    } else {
-      AddBf16<kTiles, kCount>(tiles, block_idx, Min(kBlockK, stride - k), x + t * stride + k,
-                              stride, sums + t * kHalves);
-    }
-  };
   for (int64_t block_idx = 0; block_idx < w.n_blocks; ++block_idx) {
-    int64_t t = 0;
-    for (; t + kTokens <= n_tokens; t += kTokens) add.template operator()<kTokens>(block_idx, t);
-    for (; t < n_tokens; ++t) add.template operator()<1>(block_idx, t);
+    const int64_t k = block_idx * kBlockK;
+    for (int64_t t = 0; t < n_tokens; t += kTokens) {
+      const float* values = x + t * stride + k;
+      if (w.format == WeightFormat::kInt4) {
+        AddInt4<kTiles, kTokens>(tiles, block_idx, values, stride, sums + t * kHalves);
+      } else {
+        AddBf16<kTiles, kTokens>(tiles, block_idx, Min(kBlockK, stride - k), values, stride,
+                                 sums + t * kHalves);
+      }
+    }
   }
   Store<kTiles>(sums, w, tile_idx, n_tokens, y);
 }
 
-template <int kTiles, int kTokens>
+// Up to kGroupTiles tiles and kChunkTokens tokens: one tile with four tokens at a time, what is
+// left with one token and all tiles.
+void GroupFloat(const WeightView& w, int64_t tile_begin, int64_t tile_end, const float* x,
+                int64_t n_tokens, float* y) {
+  const int64_t n_fours = n_tokens / 4 * 4;
+  if (n_fours > 0) {
+    for (int64_t tile_idx = tile_begin; tile_idx < tile_end; ++tile_idx) {
+      PassFloat<1, 4>(w, tile_idx, x, n_fours, y);
+    }
+  }
+  for (int64_t t = n_fours; t < n_tokens; ++t) {
+    const float* row = x + t * w.n_columns;
+    float* out = y + t * w.n_rows;
+    if (tile_end - tile_begin == kGroupTiles) {
+      PassFloat<kGroupTiles, 1>(w, tile_begin, row, 1, out);
+      continue;
+    }
+    for (int64_t tile_idx = tile_begin; tile_idx < tile_end; ++tile_idx) {
+      PassFloat<1, 1>(w, tile_idx, row, 1, out);
+    }
+  }
+}
+
+template <int kTiles>
 void PassInt8(const WeightView& w, int64_t tile_idx, const Int8Rows& x, int64_t n_tokens,
               float* y) {
   constexpr int64_t kHalves = 2 * kTiles;
-  alignas(64) Sums sums[(kTokens == 1 ? 1 : kChunkTokens) * kHalves];
+  alignas(64) Sums sums[kChunkTokens * kHalves];
   std::memset(sums, 0, sizeof(Sums) * static_cast<size_t>(n_tokens * kHalves));
   const Tiles<kTiles> tiles(w, tile_idx);
   const int64_t n_blocks = w.n_blocks;
   for (int64_t block_idx = 0; block_idx < n_blocks; ++block_idx) {
     const Int4Block<kTiles> block(tiles, block_idx);
-    const auto add = [&]<int kCount>(int64_t t) {
+    for (int64_t t = 0; t < n_tokens; t += kGroupTokens) {
+      const int64_t n_group = Min(kGroupTokens, n_tokens - t);
       const Int8Rows rows = From(x, t * n_blocks + block_idx);
       for (int i = 0; i < kHalves; ++i) {
-        AddInt8<kTiles, kCount>(block, i, rows, n_blocks, sums + t * kHalves);
+        AddInt8(block, i, rows, n_blocks, n_group, sums + t * kHalves);
       }
-    };
-    int64_t t = 0;
-    for (; t + kTokens <= n_tokens; t += kTokens) add.template operator()<kTokens>(t);
-    for (; t < n_tokens; ++t) add.template operator()<1>(t);
+    }
   }
   Store<kTiles>(sums, w, tile_idx, n_tokens, y);
 }
@@ -234,18 +273,10 @@ void Matmul(const WeightView& w, int64_t tile_begin, int64_t tile_end, const flo
   if (w.format != WeightFormat::kInt4 && w.format != WeightFormat::kBf16) {
     return scalar::Matmul(w, tile_begin, tile_end, x, n_tokens, y);  // Q6_K heads, float routers
   }
-  if (n_tokens == 1) {
-    int64_t tile_idx = tile_begin;
-    for (; tile_idx + 4 <= tile_end; tile_idx += 4) PassFloat<4, 1>(w, tile_idx, x, 1, y);
-    for (; tile_idx < tile_end; ++tile_idx) PassFloat<1, 1>(w, tile_idx, x, 1, y);
-    return;
-  }
   for (int64_t first = 0; first < n_tokens; first += kChunkTokens) {
-    const int64_t n_chunk = Min(kChunkTokens, n_tokens - first);
-    const float* rows = x + first * w.n_columns;
-    float* out = y + first * w.n_rows;
-    for (int64_t tile_idx = tile_begin; tile_idx < tile_end; ++tile_idx) {
-      PassFloat<1, 4>(w, tile_idx, rows, n_chunk, out);
+    for (int64_t tile_idx = tile_begin; tile_idx < tile_end; tile_idx += kGroupTiles) {
+      GroupFloat(w, tile_idx, Min(tile_idx + kGroupTiles, tile_end), x + first * w.n_columns,
+                 Min(kChunkTokens, n_tokens - first), y + first * w.n_rows);
     }
   }
 }
@@ -257,8 +288,8 @@ void MatmulInt8(const WeightView& w, int64_t tile_begin, int64_t tile_end, const
     const Int8Rows rows = From(x, first * w.n_blocks);
     float* out = y + first * w.n_rows;
     int64_t tile_idx = tile_begin;
-    for (; tile_idx + 2 <= tile_end; tile_idx += 2) PassInt8<2, 4>(w, tile_idx, rows, n_chunk, out);
-    if (tile_idx < tile_end) PassInt8<1, 4>(w, tile_idx, rows, n_chunk, out);
+    for (; tile_idx + 2 <= tile_end; tile_idx += 2) PassInt8<2>(w, tile_idx, rows, n_chunk, out);
+    if (tile_idx < tile_end) PassInt8<1>(w, tile_idx, rows, n_chunk, out);
   }
 }
 
