@@ -61,7 +61,9 @@ TEST(MatmulInt8Channel, IsTheIntegerSumTimesBothScales) {
     x[i] = i % kPadded < kColumns ? code : int8_t{0};
   }
   std::fill_n(w.begin(), kColumns, int8_t{-127});
+  std::fill_n(w.begin() + kColumns, kColumns, int8_t{-128});
   std::fill_n(x.begin(), kColumns, int8_t{127});
+  std::fill_n(x.begin() + kPadded, kColumns, int8_t{-127});
   std::vector<float> w_scales(kRows);
   for (float& scale : w_scales) scale = 0.001f + static_cast<float>(random() % 1000) * 1e-5f;
   const std::vector<float> x_scales = {0.01f, 0.3f, 2.0f, 1.0f, 0.7f, 0.1f, 0.02f};

@@ -346,6 +346,34 @@ TEST_P(EveryTable, MultipliesRareFormatsAsScalarDoes) {
   }
 }
 
+// The largest sums that int8 products can have, and scales of every type.
+TEST_P(EveryTable, MultipliesTheLargestValuesAsScalarDoes) {
+  constexpr int64_t kRows = 19;
+  constexpr int64_t kColumns = 64;
+  ThreadPool pool(1);
+  std::vector<float> x = RandomFloats(6 * kColumns, 21);
+  for (size_t i = 0; i < 4 * kColumns; ++i) x[i] = i / kColumns % 2 == 0 ? 1.5f : -1.5f;
+  for (size_t i = 2 * kColumns; i < 4 * kColumns; i += 4) x[i] = x[i + 1] = -x[i + 2];
+  const std::vector<float> scales = RandomFloats(kRows * 2, 22);
+  std::vector<uint16_t> bf16_scales;
+  for (const float scale : scales) bf16_scales.push_back(FloatToBf16(scale));
+  for (const auto codes : std::to_array<uint8_t>({0x00, 0xff, 0xf0, 0x88})) {
+    const std::vector<uint8_t> packed(kRows * kColumns / 2, codes);
+    const auto bytes = std::as_bytes(std::span(packed));
+    for (const PackedWeight& w :
+         {PackedWeight::FromInt4(bytes, std::as_bytes(std::span(scales)), DType::kF32, kRows,
+                                 kColumns, pool),
+          PackedWeight::FromInt4(bytes, std::as_bytes(std::span(bf16_scales)), DType::kBF16, kRows,
+                                 kColumns, pool)}) {
+      Rounded rounded(x, kColumns);
+      ExpectSameBytes(MultiplyInt8(w, rounded), MultiplyInt8(w, rounded, *GetParam()), "int8",
+                      w.view(), 6);
+      ExpectSameBytes(Multiply(w, x.data(), 6), Multiply(w, x.data(), 6, *GetParam()), "float",
+                      w.view(), 6);
+    }
+  }
+}
+
 TEST_P(EveryTable, QuantizesAsScalarDoes) {
   std::vector<float> x = RandomFloats(7 * 200, 17);
   std::fill(x.begin() + 32, x.begin() + 64, 0.0f);
