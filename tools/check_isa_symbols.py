@@ -21,10 +21,10 @@ def object_files(build: Path) -> list[Path]:
 
 
 def weak_symbols(file: Path) -> list[str]:
-    """The last column of nm's lines "address type name" whose type is a weak definition."""
+    """Names on nm's lines "address type name" whose type is a weak definition; DW.ref.* are pointers that exceptions are caught by."""
     out = subprocess.run(["nm", "-C", "--defined-only", file], check=True, capture_output=True, text=True).stdout
     lines = [line.split(maxsplit=2) for line in out.splitlines()]
-    return [line[2] for line in lines if len(line) == 3 and line[1] in WEAK]
+    return [line[2] for line in lines if len(line) == 3 and line[1] in WEAK and not line[2].startswith("DW.ref.")]
 
 
 def main() -> int:

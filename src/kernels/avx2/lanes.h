@@ -8,7 +8,7 @@
 #include <cstdint>
 
 namespace nibble::kernels::avx2 {
-namespace {
+namespace {  // NOLINT(google-build-namespaces): local to each file that includes this
 
 [[maybe_unused]] __m256 WidenBf16(const void* bits) {
   const __m128i half = _mm_loadu_si128(static_cast<const __m128i*>(bits));

@@ -38,9 +38,9 @@ struct Tiles {
   }
 
   // Eight codes, four bytes, of each row.
-  __m256i Words(int i, int64_t block_idx, int run) const {
+  __m256i Words(int i, int64_t block_idx, int64_t run) const {
     const std::byte* tile_words = blocks[i / 2] + block_idx * kInt4BlockBytes + run * 64;
-    return _mm256_load_si256(reinterpret_cast<const __m256i*>(tile_words + i % 2 * 32));
+    return _mm256_load_si256(reinterpret_cast<const __m256i*>(tile_words + i % 2 * int64_t{32}));
   }
 
   __m256 Bf16(int i, int64_t block_idx, int64_t k) const {
@@ -171,7 +171,7 @@ void AddInt8(const Int4Block<kTiles>& block, int i, const Int8Rows& x, int64_t n
   for (int64_t t = 0; t < n_tokens; ++t) {
     __m256i part = _mm256_setzero_si256();
 #pragma GCC unroll 8
-    for (int quad = 0; quad < 8; ++quad) {
+    for (int64_t quad = 0; quad < 8; ++quad) {
       int32_t four = 0;
       std::memcpy(&four, x.values + t * n_blocks * kBlockK + quad * 4, sizeof four);
       const __m256i pairs = _mm256_maddubs_epi16(block.codes[i][quad], _mm256_set1_epi32(four));
@@ -202,7 +202,7 @@ void Store(const Sums* sums, const WeightView& w, int64_t tile_idx, int64_t n_to
 // multiple of it.
 template <int kTiles, int kTokens>
 void PassFloat(const WeightView& w, int64_t tile_idx, const float* x, int64_t n_tokens, float* y) {
-  constexpr int64_t kHalves = 2 * kTiles;
+  constexpr int64_t kHalves = int64_t{2} * kTiles;
   alignas(64) Sums sums[(kTokens == 1 ? 1 : kChunkTokens) * kHalves];
   std::memset(sums, 0, sizeof(Sums) * static_cast<size_t>(n_tokens * kHalves));
   const Tiles<kTiles> tiles(w, tile_idx);
@@ -248,7 +248,7 @@ void GroupFloat(const WeightView& w, int64_t tile_begin, int64_t tile_end, const
 template <int kTiles>
 void PassInt8(const WeightView& w, int64_t tile_idx, const Int8Rows& x, int64_t n_tokens,
               float* y) {
-  constexpr int64_t kHalves = 2 * kTiles;
+  constexpr int64_t kHalves = int64_t{2} * kTiles;
   alignas(64) Sums sums[kChunkTokens * kHalves];
   std::memset(sums, 0, sizeof(Sums) * static_cast<size_t>(n_tokens * kHalves));
   const Tiles<kTiles> tiles(w, tile_idx);

@@ -7,13 +7,14 @@
 #include "kernels/kernels.h"
 
 namespace nibble::kernels::floats16 {
-namespace {
+namespace {  // NOLINT(google-build-namespaces): local to each file that includes this
 
 static_assert(kPageTokens == kLanes && kHeadDimMultiple == kLanes);
 
-template <KvFormat kFormat>
-inline constexpr int64_t kElementBytes =
-    kFormat == KvFormat::kF32 ? 4 : (kFormat == KvFormat::kBf16 ? 2 : 1);
+constexpr int64_t ElementBytes(KvFormat format) {
+  if (format == KvFormat::kF32) return 4;
+  return format == KvFormat::kBf16 ? 2 : 1;
+}
 
 template <typename Floats, KvFormat kFormat>
 [[maybe_unused]] Floats LoadElements(const std::byte* values) {
@@ -40,7 +41,7 @@ struct Page {
 template <typename Floats, KvFormat kFormat, int kQueries>
 [[maybe_unused]] void ScorePage(const AttentionCall& call, const float* q, const std::byte* k,
                                 int64_t stride, float* scores) {
-  constexpr int64_t kRowBytes = kPageTokens * kElementBytes<kFormat>;
+  constexpr int64_t kRowBytes = kPageTokens * ElementBytes(kFormat);
   const Floats zero = Floats::All(0.0f);
   Floats total[kQueries];
   for (int i = 0; i < kQueries; ++i) total[i] = zero;
@@ -70,7 +71,7 @@ template <typename Floats, KvFormat kFormat, int kQueries>
 [[maybe_unused]] void AddValues(const AttentionCall& call, const Page& page, int64_t stride,
                                 const float* weights, float* out) {
   const std::byte* v = page.bytes + call.v_offset;
-  const int64_t row_bytes = call.head_dim * kElementBytes<kFormat>;
+  const int64_t row_bytes = call.head_dim * ElementBytes(kFormat);
   float scaled[kQueries][kPageTokens];
   for (int i = 0; i < kQueries; ++i) {
     Floats weight = Floats::Load(weights + i * stride);
@@ -84,7 +85,7 @@ template <typename Floats, KvFormat kFormat, int kQueries>
     for (int i = 0; i < kQueries; ++i) part[i] = Floats::All(0.0f);
     for (int64_t p = page.begin; p < page.end; ++p) {
       const auto values =
-          LoadElements<Floats, kFormat>(v + p * row_bytes + c * kElementBytes<kFormat>);
+          LoadElements<Floats, kFormat>(v + p * row_bytes + c * ElementBytes(kFormat));
       for (int i = 0; i < kQueries; ++i) {
         part[i] = Fma(Floats::All(scaled[i][p]), values, part[i]);
       }

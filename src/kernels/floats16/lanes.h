@@ -12,7 +12,7 @@
 #include <cstring>
 
 namespace nibble::kernels::floats16 {
-namespace {
+namespace {  // NOLINT(google-build-namespaces): local to each file that includes this
 
 inline constexpr int64_t kLanes = 16;
 

@@ -6,7 +6,7 @@
 #include "kernels/kernels.h"
 
 namespace nibble::kernels::floats16 {
-namespace {
+namespace {  // NOLINT(google-build-namespaces): local to each file that includes this
 
 template <typename Floats>
 [[maybe_unused]] void RmsNorm(const float* x, const float* weight, int64_t n_rows, int64_t width,

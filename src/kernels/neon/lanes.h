@@ -8,7 +8,7 @@
 #include <cstdint>
 
 namespace nibble::kernels::neon {
-namespace {
+namespace {  // NOLINT(google-build-namespaces): local to each file that includes this
 
 [[maybe_unused]] float32x4_t WidenBf16(const void* bits) {
   const uint16x4_t half = vld1_u16(static_cast<const uint16_t*>(bits));
