@@ -4,6 +4,7 @@
 The linker keeps one copy of each weak symbol, of whichever file comes first. If a file of src/kernels/avx2, avx512 or neon defines one,
 a program may run that copy on an older CPU. Prints each weak definition as OBJECT: symbol; exit 1 if there is one, or no object file.
 For optimized builds: unoptimized ones leave inline functions of the standard library in the object files.
+Tested by tests/interop/test_isa_symbols.py.
 """
 
 from __future__ import annotations
