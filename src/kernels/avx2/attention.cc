@@ -1,3 +1,4 @@
+// Attention with AVX2: floats16/ over this instruction set's registers.
 #include "kernels/floats16/attention.h"
 
 #include "kernels/avx2/avx2.h"

@@ -1,3 +1,5 @@
+// Norms, activations, softmax and the rounding of activations with AVX2: floats16/ over this
+// instruction set's registers.
 #include "kernels/floats16/pointwise.h"
 
 #include "kernels/avx2/avx2.h"

@@ -1,3 +1,4 @@
+// Attention with NEON: floats16/ over this instruction set's registers.
 #include "kernels/floats16/attention.h"
 
 #include "kernels/neon/lanes.h"

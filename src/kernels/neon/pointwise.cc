@@ -1,3 +1,5 @@
+// Norms, activations, softmax and the rounding of activations with NEON: floats16/ over this
+// instruction set's registers.
 #include "kernels/floats16/pointwise.h"
 
 #include "kernels/neon/lanes.h"
