@@ -3,10 +3,37 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/check.h"
 
 namespace nibble {
+namespace {
+
+constexpr std::chrono::microseconds kSpin{50};
+
+void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Waits until `value` is not `old`: awake at first, then asleep.
+template <typename T>
+void WaitWhile(const std::atomic<T>& value, T old) {
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 64; ++i) {
+      if (value.load(std::memory_order_acquire) != old) return;
+      Pause();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  value.wait(old, std::memory_order_acquire);
+}
+
+}  // namespace
 
 ThreadPool::ThreadPool(int n_threads) {
   CHECK(n_threads >= 1);
@@ -17,41 +44,33 @@ ThreadPool::ThreadPool(int n_threads) {
 }
 
 ThreadPool::~ThreadPool() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  start_.notify_all();
+  stopping_ = true;
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
   for (std::thread& worker : workers_) worker.join();
 }
 
 void ThreadPool::ParallelFor(int64_t n, const std::function<void(int64_t, int64_t)>& body) {
   if (n <= 0) return;
   if (workers_.empty() || n == 1) return body(0, n);
-  {
-    const std::lock_guard lock(mutex_);
-    n_ = n;
-    body_ = &body;
-    n_running_ = static_cast<int>(workers_.size());
-    ++generation_;
-  }
-  start_.notify_all();
+  n_ = n;
+  body_ = &body;
+  n_running_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
   RunPart(0);
-  std::unique_lock lock(mutex_);
-  done_.wait(lock, [this] { return n_running_ == 0; });
+  for (int n_left = n_running_.load(std::memory_order_acquire); n_left > 0;
+       n_left = n_running_.load(std::memory_order_acquire)) {
+    WaitWhile(n_running_, n_left);
+  }
 }
 
 void ThreadPool::Work(int thread_idx) {
-  uint64_t seen = 0;
-  std::unique_lock lock(mutex_);
-  while (true) {
-    start_.wait(lock, [&] { return stopping_ || generation_ != seen; });
+  for (uint32_t seen = 0;; ++seen) {
+    WaitWhile(generation_, seen);
     if (stopping_) return;
-    seen = generation_;
-    lock.unlock();
     RunPart(thread_idx);
-    lock.lock();
-    if (--n_running_ == 0) done_.notify_one();
+    if (n_running_.fetch_sub(1, std::memory_order_acq_rel) == 1) n_running_.notify_one();
   }
 }
 

@@ -33,15 +33,15 @@ struct RepackOptions {
 };
 
 void PrintParts(const repack::RepackReport& report) {
-  struct Row {
+  struct PartRow {
     size_t n_packed = 0;
     size_t n_copied = 0;
     uint64_t n_bytes = 0;
   };
-  std::map<gemma::Part, Row> rows;
+  std::map<gemma::Part, PartRow> rows;
   for (const repack::TensorReport& tensor : report.tensors) {
     if (tensor.output.empty()) continue;
-    Row& row = rows[tensor.part];
+    PartRow& row = rows[tensor.part];
     (tensor.action == repack::Action::kPack ? row.n_packed : row.n_copied) += 1;
     row.n_bytes += tensor.output_bytes;
   }

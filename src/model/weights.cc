@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/float16.h"
+#include "base/mapped_file.h"
 #include "formats/int4_group32.h"
 #include "gemma/tensors.h"
 #include "model/weight_source.h"
@@ -109,8 +110,13 @@ class Binder : public WeightSource {
   }
 
   PackedWeight Pack(const Matrix& matrix) {
-    return Pack(matrix, matrix.values->bytes,
-                matrix.scales == nullptr ? std::span<const std::byte>() : matrix.scales->bytes);
+    const std::span<const std::byte> values = matrix.values->bytes;
+    const std::span<const std::byte> scales =
+        matrix.scales == nullptr ? std::span<const std::byte>() : matrix.scales->bytes;
+    PackedWeight weight = Pack(matrix, values, scales);
+    ReleasePages(values);  // of what was copied, only the copy stays resident
+    ReleasePages(scales);
+    return weight;
   }
 
   // An expert bank [E, N, K] as E matrices: stored whole in bf16, or cut into a linear per expert
@@ -225,6 +231,7 @@ class Binder : public WeightSource {
           bank->bytes.subspan(static_cast<size_t>(expert) * expert_bytes, expert_bytes), shape[1],
           shape[2], pool_));
     }
+    ReleasePages(bank->bytes);
     return {};
   }
 
@@ -244,8 +251,10 @@ class Binder : public WeightSource {
       }
       all.n_rows += matrix.n_rows;
       values.insert(values.end(), matrix.values->bytes.begin(), matrix.values->bytes.end());
+      ReleasePages(matrix.values->bytes);
       if (matrix.scales == nullptr) continue;
       scales.insert(scales.end(), matrix.scales->bytes.begin(), matrix.scales->bytes.end());
+      ReleasePages(matrix.scales->bytes);
     }
     return Pack(all, values, scales);
   }

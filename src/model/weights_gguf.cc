@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/float16.h"
+#include "base/mapped_file.h"
 #include "formats/int4_group32.h"
 #include "formats/q4_0.h"
 #include "formats/q6_k.h"
@@ -119,6 +120,7 @@ class GgufSource : public WeightSource {
   Status BindMatrix(const std::string& name, PackedWeight& weight) override {
     NIBBLE_ASSIGN_OR_RETURN(const GgufTensor* tensor, Find(name, kMatrixTypes));
     weight = PackAs(tensor->type, file_.Bytes(*tensor), tensor->dims[1], tensor->dims[0], pool_);
+    ReleasePages(file_.Bytes(*tensor));  // of what was copied, only the copy stays resident
     return {};
   }
 
@@ -131,6 +133,7 @@ class GgufSource : public WeightSource {
                             file_.Bytes(*tensor).subspan(i * expert_bytes, expert_bytes),
                             tensor->dims[1], tensor->dims[0], pool_));
     }
+    ReleasePages(file_.Bytes(*tensor));
     return {};
   }
 
