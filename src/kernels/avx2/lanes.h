@@ -16,6 +16,8 @@ namespace {  // NOLINT(google-build-namespaces): local to each file that include
 }
 
 struct Floats {
+  static constexpr int kQueriesTogether = 4;
+
   __m256 low;   // lanes 0 .. 7
   __m256 high;  // lanes 8 .. 15
 

@@ -1,5 +1,8 @@
 #include "kernels/avx512/avx512.h"
 
+#include "kernels/avx512/lanes.h"
+#include "kernels/floats16/attention.h"
+#include "kernels/floats16/pointwise.h"
 #include "kernels/scalar/scalar.h"
 
 namespace nibble::kernels::avx512 {
@@ -7,16 +10,16 @@ namespace nibble::kernels::avx512 {
 const KernelTable kTable = {
     .name = "avx512",
     .matmul = Matmul,
-    .quantize = Quantize,
+    .quantize = floats16::Quantize<Floats>,
     .matmul_int8 = MatmulInt8,
-    .quantize_rows = QuantizeRows,
+    .quantize_rows = floats16::QuantizeRows<Floats>,
     .matmul_int8_channel = MatmulInt8Channel,
-    .rms_norm = RmsNorm,
+    .rms_norm = floats16::RmsNorm<Floats>,
     .rotate = scalar::Rotate,
-    .gelu_mul = GeluMul,
-    .softcap = Softcap,
-    .softmax = Softmax,
-    .attention = Attention,
+    .gelu_mul = floats16::GeluMul<Floats>,
+    .softcap = floats16::Softcap<Floats>,
+    .softmax = floats16::Softmax<Floats>,
+    .attention = floats16::Attention<Floats>,
     .gather_bf16 = scalar::GatherBf16,
     .gather_int4 = scalar::GatherInt4,
 };

@@ -1,6 +1,6 @@
 // Attention of one token over KV pages, over sixteen floats of any instruction set (lanes.h): in
-// scores they are the 16 positions of a page, in values 16 dimensions of the head; up to four query
-// heads share what is loaded. What the instruction sets' attention.cc are made of.
+// scores they are the 16 positions of a page, in values 16 dimensions of the head; up to
+// Floats::kQueriesTogether query heads share what is loaded.
 #pragma once
 
 #include "kernels/floats16/lanes.h"
@@ -145,6 +145,9 @@ template <typename Floats, KvFormat kFormat, int kQueries>
 template <typename Floats, KvFormat kFormat>
 [[maybe_unused]] void AttendAll(const AttentionCall& call) {
   int64_t query = 0;
+  if constexpr (Floats::kQueriesTogether >= 8) {
+    for (; query + 8 <= call.n_queries; query += 8) Attend<Floats, kFormat, 8>(call, query);
+  }
   for (; query + 4 <= call.n_queries; query += 4) Attend<Floats, kFormat, 4>(call, query);
   for (; query + 2 <= call.n_queries; query += 2) Attend<Floats, kFormat, 2>(call, query);
   for (; query < call.n_queries; ++query) Attend<Floats, kFormat, 1>(call, query);

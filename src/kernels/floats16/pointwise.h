@@ -1,5 +1,5 @@
 // Norms, activations, softmax and the rounding of activations over sixteen floats of any
-// instruction set (lanes.h): what the instruction sets' pointwise.cc are made of.
+// instruction set (lanes.h).
 #pragma once
 
 #include "kernels/floats16/lanes.h"

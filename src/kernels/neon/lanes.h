@@ -16,6 +16,8 @@ namespace {  // NOLINT(google-build-namespaces): local to each file that include
 }
 
 struct Floats {
+  static constexpr int kQueriesTogether = 4;
+
   float32x4_t part[4];  // part i: lanes 4 i .. 4 i + 3
 
   static Floats All(float value) {

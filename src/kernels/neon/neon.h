@@ -12,15 +12,7 @@ void Matmul(const WeightView& w, int64_t tile_begin, int64_t tile_end, const flo
             int64_t n_tokens, float* y);
 void MatmulInt8(const WeightView& w, int64_t tile_begin, int64_t tile_end, const Int8Rows& x,
                 int64_t n_tokens, float* y);
-void Quantize(const float* x, int64_t n_rows, int64_t n_columns, const Int8Rows& rows);
-void QuantizeRows(const float* x, int64_t n_rows, int64_t n_columns, int8_t* codes, float* scales);
 void MatmulInt8Channel(const WeightView& w, int64_t tile_begin, int64_t tile_end, const int8_t* x,
                        const float* x_scales, int64_t n_tokens, float* y);
-void RmsNorm(const float* x, const float* weight, int64_t n_rows, int64_t width, float eps,
-             float* y);
-void GeluMul(const float* gate, const float* up, int64_t n, float* y);
-void Softcap(float* x, int64_t n, float cap);
-void Softmax(float* x, int64_t n);
-void Attention(const AttentionCall& call);
 
 }  // namespace nibble::kernels::neon
