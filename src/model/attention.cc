@@ -7,8 +7,7 @@ namespace nibble::model {
 using kernels::kPageTokens;
 
 void Attention::Run(int layer_idx, const LayerWeights& w, std::span<const StepSequence> sequences,
-                    std::span<const Row> rows, const RopeTable& rope, const LinearInput& x,
-                    float* out) {
+                    std::span<const Row> rows, const RopeTable& rope, LinearInput& x, float* out) {
   const gemma::LayerConfig& layer = config_.layers[layer_idx];
   const auto n_rows = static_cast<int64_t>(rows.size());
   if (config_.OwnsKv(layer_idx)) StoreKv(layer_idx, w, sequences, rows, rope, x);
@@ -18,7 +17,7 @@ void Attention::Run(int layer_idx, const LayerWeights& w, std::span<const StepSe
   ops_.Linear(w.q_proj, x, q_.data());
   NormAndRotate(w.q_norm, config_.n_heads, layer.head_dim, rows, rope, q_.data());
   LookBack(layer_idx, sequences, rows);
-  attended_input_.Assign(ops_, attended_.data(), n_rows, row_width);
+  attended_input_.Assign(attended_.data(), n_rows, row_width);
   ops_.Linear(w.o_proj, attended_input_, out);
 }
 
@@ -38,7 +37,7 @@ void Attention::NormAndRotate(const std::vector<float>& norm, int64_t n_heads, i
 
 void Attention::StoreKv(int layer_idx, const LayerWeights& w,
                         std::span<const StepSequence> sequences, std::span<const Row> rows,
-                        const RopeTable& rope, const LinearInput& x) {
+                        const RopeTable& rope, LinearInput& x) {
   const gemma::LayerConfig& layer = config_.layers[layer_idx];
   const int64_t n_rows = static_cast<int64_t>(rows.size());
   const int64_t n_heads = layer.n_kv_heads;

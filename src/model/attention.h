@@ -20,11 +20,11 @@ class Attention {
   // x: [R, D], the normed hidden state of `rows`; out: [R, D]. Layers that own KV store that of all
   // rows first, so `rows` must then be all tokens of the step.
   void Run(int layer_idx, const LayerWeights& w, std::span<const StepSequence> sequences,
-           std::span<const Row> rows, const RopeTable& rope, const LinearInput& x, float* out);
+           std::span<const Row> rows, const RopeTable& rope, LinearInput& x, float* out);
 
  private:
   void StoreKv(int layer_idx, const LayerWeights& w, std::span<const StepSequence> sequences,
-               std::span<const Row> rows, const RopeTable& rope, const LinearInput& x);
+               std::span<const Row> rows, const RopeTable& rope, LinearInput& x);
   // In place, x: [R, n_heads, head_dim].
   void NormAndRotate(const std::vector<float>& norm, int64_t n_heads, int64_t head_dim,
                      std::span<const Row> rows, const RopeTable& rope, float* x) const;

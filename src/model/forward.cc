@@ -117,21 +117,21 @@ void Forward::RunMlp(const LayerWeights& w, int mlp_width) {
     ops_.kernels.gelu_mul(gate_.data() + begin, up_.data() + begin, end - begin,
                           gate_.data() + begin);
   });
-  input_.Assign(ops_, gate_.data(), n_rows(), mlp_width);
+  input_.Assign(gate_.data(), n_rows(), mlp_width);
   ops_.Linear(w.down_proj, input_, branch_.data());
 }
 
 void Forward::AddPerLayerInput(int layer_idx, const LayerWeights& w) {
   const int64_t width = config_.ple_width;
   gate_.resize(static_cast<size_t>(n_rows() * width));
-  input_.Assign(ops_, h_.data(), n_rows(), config_.hidden_size);
+  input_.Assign(h_.data(), n_rows(), config_.hidden_size);
   ops_.Linear(w.per_layer_input_gate, input_, gate_.data());
   for (int64_t r = 0; r < n_rows(); ++r) {
     const float* input =
         ple_.data() + (rows_[r].token_idx * config_.n_layers() + layer_idx) * width;
     ops_.kernels.gelu_mul(gate_.data() + r * width, input, width, gate_.data() + r * width);
   }
-  input_.Assign(ops_, gate_.data(), n_rows(), width);
+  input_.Assign(gate_.data(), n_rows(), width);
   ops_.Linear(w.per_layer_projection, input_, branch_.data());
   AddNormed(w.post_per_layer_input_norm);
 }
@@ -151,7 +151,7 @@ void Forward::Norm(const std::vector<float>& weight, const float* x, float* y) c
 
 void Forward::NormInput(const std::vector<float>& weight) {
   Norm(weight, h_.data(), x_.data());
-  input_.Assign(ops_, x_.data(), n_rows(), config_.hidden_size);
+  input_.Assign(x_.data(), n_rows(), config_.hidden_size);
 }
 
 std::span<const float> Forward::Logits() {

@@ -15,7 +15,7 @@ void Moe::Route(const LayerWeights& w, const float* residual, int64_t n_tokens) 
                         router_in_.data());
   Scale(static_cast<float>(1.0 / std::sqrt(static_cast<double>(hidden))), n_tokens * hidden,
         router_in_.data());
-  input_.Assign(ops_, router_in_.data(), n_tokens, hidden);
+  input_.Assign(router_in_.data(), n_tokens, hidden);
   ops_.Linear(w.router_proj, input_, probabilities_.data());
 
   choices_.assign(static_cast<size_t>(n_experts), {});
@@ -52,13 +52,13 @@ void Moe::Run(const LayerWeights& w, const float* residual, const float* x, int6
     for (int64_t i = 0; i < n_chosen; ++i) {
       std::copy_n(x + choices[i].token * hidden, hidden, expert_in_.data() + i * hidden);
     }
-    input_.Assign(ops_, expert_in_.data(), n_chosen, hidden);
+    input_.Assign(expert_in_.data(), n_chosen, hidden);
     ops_.Linear(w.expert_gate_up[expert], input_, gate_up_.data());
     for (int64_t i = 0; i < n_chosen; ++i) {
       const float* gate = gate_up_.data() + i * 2 * width;
       ops_.kernels.gelu_mul(gate, gate + width, width, inner_.data() + i * width);
     }
-    input_.Assign(ops_, inner_.data(), n_chosen, width);
+    input_.Assign(inner_.data(), n_chosen, width);
     ops_.Linear(w.expert_down[expert], input_, expert_out_.data());
     Scatter(choices, out);
   }

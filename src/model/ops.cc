@@ -17,49 +17,62 @@ void Ops::Split(int64_t n, int64_t work, const std::function<void(int64_t, int64
   }
 }
 
-void Ops::Linear(const kernels::PackedWeight& w, const LinearInput& x, float* y) const {
-  if (x.n_rows() == 0) return;
-  const kernels::WeightView& view = w.view();
-  if (view.format == kernels::WeightFormat::kInt8Channel) return Int8ChannelLinear(view, x, y);
-  const bool is_int8 =
-      activations == Activations::kInt8 && view.format == kernels::WeightFormat::kInt4;
-  Split(view.n_tiles, x.n_rows() * view.n_rows * view.n_columns, [&](int64_t begin, int64_t end) {
-    if (is_int8) {
-      kernels.matmul_int8(view, begin, end, x.int8_rows(), x.n_rows(), y);
-    } else {
-      kernels.matmul(view, begin, end, x.x(), x.n_rows(), y);
-    }
-  });
+void Ops::Linear(const kernels::PackedWeight& weight, LinearInput& x, float* y) const {
+  const int64_t n_rows = x.n_rows();
+  if (n_rows == 0) return;
+  const kernels::WeightView& w = weight.view();
+  const auto split = [&](const auto& multiply) {
+    Split(w.n_tiles, n_rows * w.n_rows * w.n_columns, multiply);
+  };
+  if (w.format == kernels::WeightFormat::kInt8Channel) {
+    const auto& [codes, scales] = x.Rows(*this);
+    split([&, codes = codes.data(), scales = scales.data()](int64_t begin, int64_t end) {
+      kernels.matmul_int8_channel(w, begin, end, codes, scales, n_rows, y);
+    });
+  } else if (w.format == kernels::WeightFormat::kInt4 && activations == Activations::kInt8) {
+    const kernels::Int8Rows& blocks = x.Blocks(*this);
+    split(
+        [&](int64_t begin, int64_t end) { kernels.matmul_int8(w, begin, end, blocks, n_rows, y); });
+  } else {
+    split([&](int64_t begin, int64_t end) { kernels.matmul(w, begin, end, x.x(), n_rows, y); });
+  }
 }
 
-void Ops::Int8ChannelLinear(const kernels::WeightView& w, const LinearInput& x, float* y) const {
-  const int64_t padded = w.n_blocks * kernels::kBlockK;
-  std::vector<int8_t> codes(static_cast<size_t>(x.n_rows() * padded));
-  std::vector<float> scales(static_cast<size_t>(x.n_rows()));
-  Split(x.n_rows(), x.n_rows() * w.n_columns * 4, [&](int64_t begin, int64_t end) {
-    kernels.quantize_rows(x.x() + begin * w.n_columns, end - begin, w.n_columns,
-                          codes.data() + begin * padded, scales.data() + begin);
-  });
-  Split(w.n_tiles, x.n_rows() * w.n_rows * w.n_columns, [&](int64_t begin, int64_t end) {
-    kernels.matmul_int8_channel(w, begin, end, codes.data(), scales.data(), x.n_rows(), y);
-  });
-}
-
-void LinearInput::Assign(const Ops& ops, const float* x, int64_t n_rows, int64_t width) {
+void LinearInput::Assign(const float* x, int64_t n_rows, int64_t width) {
   x_ = x;
   n_rows_ = n_rows;
-  if (ops.activations != Activations::kInt8) return;
-  const int64_t n_blocks = (width + kernels::kBlockK - 1) / kernels::kBlockK;
-  values_.resize(static_cast<size_t>(n_rows * n_blocks * kernels::kBlockK));
-  scales_.resize(static_cast<size_t>(n_rows * n_blocks));
+  width_ = width;
+  has_blocks_ = false;
+  has_rows_ = false;
+}
+
+const kernels::Int8Rows& LinearInput::Blocks(const Ops& ops) {
+  if (has_blocks_) return blocks_;
+  has_blocks_ = true;
+  scales_.resize(static_cast<size_t>(n_rows_ * n_blocks()));
   offsets_.resize(scales_.size());
-  int8_rows_ = {values_.data(), scales_.data(), offsets_.data()};
-  ops.Split(n_rows, n_rows * width, [&](int64_t begin, int64_t end) {
-    const kernels::Int8Rows rows = {values_.data() + begin * n_blocks * kernels::kBlockK,
-                                    scales_.data() + begin * n_blocks,
-                                    offsets_.data() + begin * n_blocks};
-    ops.kernels.quantize(x + begin * width, end - begin, width, rows);
+  values_.resize(scales_.size() * kernels::kBlockK);
+  blocks_ = {values_.data(), scales_.data(), offsets_.data()};
+  ops.Split(n_rows_, n_rows_ * width_, [&](int64_t begin, int64_t end) {
+    const int64_t block = begin * n_blocks();
+    ops.kernels.quantize(x_ + begin * width_, end - begin, width_,
+                         {values_.data() + block * kernels::kBlockK, scales_.data() + block,
+                          offsets_.data() + block});
   });
+  return blocks_;
+}
+
+const LinearInput::ByRow& LinearInput::Rows(const Ops& ops) {
+  if (has_rows_) return rows_;
+  has_rows_ = true;
+  const int64_t padded = n_blocks() * kernels::kBlockK;
+  rows_.codes.resize(static_cast<size_t>(n_rows_ * padded));
+  rows_.scales.resize(static_cast<size_t>(n_rows_));
+  ops.Split(n_rows_, n_rows_ * width_ * 4, [&](int64_t begin, int64_t end) {
+    ops.kernels.quantize_rows(x_ + begin * width_, end - begin, width_,
+                              rows_.codes.data() + begin * padded, rows_.scales.data() + begin);
+  });
+  return rows_;
 }
 
 void Add(const float* b, int64_t n, float* a) {

@@ -26,35 +26,47 @@ struct Ops {
   ThreadPool& pool;
   Activations activations = Activations::kF32;
 
-  // y[T, N] = x[T, K] w[N, K]^T; an int8-channel matrix takes x as readers of that format do.
-  void Linear(const kernels::PackedWeight& w, const LinearInput& x, float* y) const;
+  // y[T, N] = x[T, K] w[N, K]^T, with x as `activations` has it; an int8-channel matrix takes it as
+  // readers of that format do.
+  void Linear(const kernels::PackedWeight& w, LinearInput& x, float* y) const;
 
   // body(begin, end) over [0, n): on all threads if the whole is worth waking them.
   // work: multiplications of the whole, roughly.
   void Split(int64_t n, int64_t work,
              const std::function<void(int64_t begin, int64_t end)>& body) const;
-
- private:
-  void Int8ChannelLinear(const kernels::WeightView& w, const LinearInput& x, float* y) const;
 };
 
-// Rows of activations as linears read them: rounded once for all linears of the same input.
+// Rows of activations as linears read them. Rounded when the first linear needs it, and once for
+// all linears of the same input.
 class LinearInput {
  public:
   // x: [n_rows, width], which must stay until the last linear has read it.
-  void Assign(const Ops& ops, const float* x, int64_t n_rows, int64_t width);
+  void Assign(const float* x, int64_t n_rows, int64_t width);
 
   const float* x() const { return x_; }
   int64_t n_rows() const { return n_rows_; }
-  kernels::Int8Rows int8_rows() const { return int8_rows_; }  // Activations::kInt8
+  // By 32 values (KernelTable::quantize).
+  const kernels::Int8Rows& Blocks(const Ops& ops);
+  // By row (KernelTable::quantize_rows).
+  struct ByRow {
+    std::vector<int8_t> codes;
+    std::vector<float> scales;
+  };
+  const ByRow& Rows(const Ops& ops);
 
  private:
+  int64_t n_blocks() const { return (width_ + kernels::kBlockK - 1) / kernels::kBlockK; }
+
   const float* x_ = nullptr;
   int64_t n_rows_ = 0;
-  kernels::Int8Rows int8_rows_;
-  std::vector<int8_t> values_;
+  int64_t width_ = 0;
+  bool has_blocks_ = false;
+  bool has_rows_ = false;
+  kernels::Int8Rows blocks_;
+  std::vector<int8_t> values_;  // what blocks_ points to
   std::vector<float> scales_;
   std::vector<int32_t> offsets_;
+  ByRow rows_;
 };
 
 // a[i] += b[i]

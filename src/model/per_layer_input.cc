@@ -17,7 +17,7 @@ void ComputePerLayerInputs(const Ops& ops, const Weights& weights, std::span<con
   const int64_t width = int64_t{config.n_layers()} * config.ple_width;
   out.resize(static_cast<size_t>(n_tokens * width));
   LinearInput input;
-  input.Assign(ops, embedded, n_tokens, config.hidden_size);
+  input.Assign(embedded, n_tokens, config.hidden_size);
   ops.Linear(weights.per_layer_model_projection, input, out.data());
   const auto projection_scale =
       static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.hidden_size)));
