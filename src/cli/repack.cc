@@ -16,6 +16,7 @@
 #include "base/progress.h"
 #include "base/thread_pool.h"
 #include "cli/command.h"
+#include "cli/print_grid_counts.h"
 #include "cli/repack_gguf.h"
 #include "cli/units.h"
 
@@ -49,23 +50,6 @@ void PrintParts(const repack::RepackReport& report) {
   for (const auto& [part, row] : rows) {
     fmt::print("{:<12} {:>8} {:>8} {:>10}\n", gemma::Name(part), row.n_packed, row.n_copied,
                FormatBytes(row.n_bytes));
-  }
-}
-
-void PrintGrid(const repack::RepackReport& report) {
-  const repack::GridCounts& totals = report.totals.grid;
-  fmt::print(
-      "\n{} groups of 32: {} exact, {} with the nearest {} scale, {} all zero, {} negative\n",
-      totals.n_groups, totals.n_exact_groups, totals.n_nearest_groups,
-      Name(report.options.scale_dtype), totals.n_zero_groups, totals.n_negative_scales);
-  fmt::print("{} values: {} bit-identical under bf16(code x scale), worst {} bf16 steps\n",
-             totals.n_values, FormatShare(totals.n_bit_identical(), totals.n_values),
-             totals.worst_ulp);
-  if (totals.n_zero_sign_lost > 0) {
-    fmt::print("{} zeros are read back with the other sign\n", totals.n_zero_sign_lost);
-  }
-  if (totals.n_off_grid_groups > 0) {
-    fmt::print("{} groups were off the grid and have been rounded\n", totals.n_off_grid_groups);
   }
 }
 
@@ -123,7 +107,9 @@ void PrintReport(const RepackOptions& run, const repack::RepackReport& report) {
     fmt::print("left in bf16: {} (its rows are not a multiple of 32)\n", module);
   }
   PrintCoverage(report);
-  if (report.totals.grid.n_groups > 0) PrintGrid(report);
+  if (report.totals.grid.n_groups > 0) {
+    PrintGridCounts(report.totals.grid, report.options.scale_dtype);
+  }
   if (report.totals.rounding.n_values > 0) PrintRounding(report);
 }
 

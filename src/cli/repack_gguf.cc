@@ -9,6 +9,7 @@
 #include "base/progress.h"
 #include "cli/command.h"
 #include "cli/model_files.h"
+#include "cli/print_grid_counts.h"
 #include "cli/units.h"
 
 namespace nibble::cli {
@@ -27,22 +28,6 @@ void PrintSizes(const repack::GgufReport& report) {
   if (report.options.dry_run) return;
   fmt::print("{:<28} {:>14}\n{:<28} {:>14}\n", "header", report.header_bytes, "file",
              report.file_bytes);
-}
-
-void PrintGroups(const repack::GridCounts& totals) {
-  fmt::print(
-      "\n{} groups of 32: {} exact, {} with the nearest fp16 scale, {} all zero, {} negative\n",
-      totals.n_groups, totals.n_exact_groups, totals.n_nearest_groups, totals.n_zero_groups,
-      totals.n_negative_scales);
-  fmt::print("{} values in Q4_0: {} bit-identical under bf16(code x scale), worst {} bf16 steps\n",
-             totals.n_values, FormatShare(totals.n_bit_identical(), totals.n_values),
-             totals.worst_ulp);
-  if (totals.n_zero_sign_lost > 0) {
-    fmt::print("{} zeros are read back with the other sign\n", totals.n_zero_sign_lost);
-  }
-  if (totals.n_off_grid_groups > 0) {
-    fmt::print("{} groups were off the grid and have been rounded\n", totals.n_off_grid_groups);
-  }
 }
 
 }  // namespace
@@ -71,7 +56,7 @@ Result<int> RunRepackGguf(const std::filesystem::path& source, const std::filesy
   if (!HasTokenizer(source)) {
     fmt::print("{} has no tokenizer.json: the file holds no vocabulary\n", source.string());
   }
-  if (!options.dry_run) PrintGroups(report->totals);
+  if (!options.dry_run) PrintGridCounts(report->totals, DType::kF16);
   return kDone;
 }
 

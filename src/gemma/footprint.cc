@@ -12,7 +12,7 @@ constexpr int64_t kGroup = 32;
 // default (--ubatch-size 512); nibble's own steps are shorter.
 constexpr int64_t kStepTokens = 512;
 
-enum class Storage { kFloat32, kBF16, kInt4, kInt8, kQ4_0 };
+enum class Storage { kFloat32, kBF16, kInt4, kInt8, kQ40 };
 
 // How a tensor of a role is stored. Tables: the token table, the per-layer one and the head.
 Storage StorageOf(Role role, WeightFormat format) {
@@ -23,13 +23,13 @@ Storage StorageOf(Role role, WeightFormat format) {
     case Role::kLinear:
     case Role::kExpertBank:
       if (format == WeightFormat::kBF16) return Storage::kBF16;
-      if (is_gguf) return Storage::kQ4_0;
+      if (is_gguf) return Storage::kQ40;
       return format == WeightFormat::kW8A8 || format == WeightFormat::kW8A8Emb4 ? Storage::kInt8
                                                                                 : Storage::kInt4;
     case Role::kTokenEmbedding:
     case Role::kPleEmbedding:
     case Role::kLmHead:
-      if (is_gguf) return Storage::kQ4_0;
+      if (is_gguf) return Storage::kQ40;
       return format == WeightFormat::kQ4W4A16Emb4 || format == WeightFormat::kW8A8Emb4
                  ? Storage::kInt4
                  : Storage::kBF16;
@@ -42,7 +42,7 @@ WeightBytes BytesOf(const TensorSpec& spec, WeightFormat format) {
   for (const int64_t extent : spec.shape) n_values *= static_cast<uint64_t>(extent);
   Storage storage = StorageOf(spec.role, format);
   const bool divides = spec.shape.back() % kGroup == 0;
-  if (!divides && (storage == Storage::kInt4 || storage == Storage::kQ4_0)) {
+  if (!divides && (storage == Storage::kInt4 || storage == Storage::kQ40)) {
     storage = Storage::kBF16;
   }
   switch (storage) {
@@ -54,7 +54,7 @@ WeightBytes BytesOf(const TensorSpec& spec, WeightFormat format) {
       return {.n_bytes = n_values / 2 + n_values / kGroup * 2, .n_int4_bytes = n_values / 2};
     case Storage::kInt8:
       return {.n_bytes = n_values + n_values / static_cast<uint64_t>(spec.shape.back()) * 4};
-    case Storage::kQ4_0:
+    case Storage::kQ40:
       return {.n_bytes = n_values / kGroup * 18, .n_int4_bytes = n_values / 2};
   }
   CHECK(false);

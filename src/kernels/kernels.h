@@ -34,7 +34,7 @@ inline constexpr int64_t kInt8ChannelBlockBytes = kBlockK * kTileRows;
 inline constexpr int64_t kFloat32BlockBytes = kBlockK * kTileRows * 4;
 // Longest row of an int8-channel matrix: a sum of so many products of two codes fits into int32,
 // also of a code that stands 128 higher.
-inline constexpr int64_t kMaxInt8Columns = (int64_t{1} << 31) / (255 * 128) - 1;
+inline constexpr int64_t kMaxInt8Columns = (int64_t{1} << 31) / (int64_t{255} * 128) - 1;
 
 enum class WeightFormat : uint8_t {
   kBf16,

@@ -19,7 +19,7 @@ std::string PythonFloat(double value) {
   char buffer[64];
   const auto scientific =
       std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific);
-  const std::string with_exponent(buffer, scientific.ptr);
+  std::string with_exponent(buffer, scientific.ptr);
   const int exponent = std::atoi(with_exponent.c_str() + with_exponent.find('e') + 1);
   if (exponent < -4 || exponent >= 16) return with_exponent;
   const auto fixed = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed);
@@ -30,12 +30,13 @@ std::string PythonFloat(double value) {
 
 // str.lower() in code points, without the characters whose lower case is longer than one.
 std::u32string Lower(std::string_view text) {
-  static const locale_t unicode = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+  static const locale_t kUnicode = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
   std::u32string lower;
   for (size_t i = 0; i < text.size();) {
     const Character character = CharacterAt(text, i);
     const auto wide = static_cast<wint_t>(character.code_point);
-    lower += static_cast<char32_t>(unicode != nullptr ? towlower_l(wide, unicode) : towlower(wide));
+    lower +=
+        static_cast<char32_t>(kUnicode != nullptr ? towlower_l(wide, kUnicode) : towlower(wide));
     i += character.n_bytes;
   }
   return lower;
@@ -78,6 +79,7 @@ std::vector<std::pair<std::string_view, const Json*>> SortedItems(const Json& ob
   for (const auto& [key, value] : object.items()) keyed.emplace_back(Lower(key), Item(key, &value));
   std::ranges::sort(keyed);  // equal in lower case: by the key itself
   std::vector<Item> items;
+  items.reserve(keyed.size());
   for (const auto& [lower, item] : keyed) items.push_back(item);
   return items;
 }

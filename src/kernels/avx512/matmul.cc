@@ -129,7 +129,7 @@ void AddInt8(const Int4Block<kTiles>& block, const Int8Rows& x, int64_t n_blocks
     for (int i = 0; i < kTiles; ++i) part[t][i] = _mm512_set1_epi32(x.offsets[t * n_blocks]);
   }
 #pragma GCC unroll 8
-  for (int quad = 0; quad < 8; ++quad) {
+  for (int64_t quad = 0; quad < 8; ++quad) {
     for (int t = 0; t < kTokens; ++t) {
       int32_t four = 0;
       std::memcpy(&four, x.values + t * n_blocks * kBlockK + quad * 4, sizeof four);
