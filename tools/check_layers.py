@@ -3,7 +3,7 @@
 
 The table is the law: a room includes itself and what its row names, CMake links the same arrows, and the tests of a room see no more
 than the room does. verify is to be independent of what it judges, so in repack/ it includes only its own files. Besides: no source
-over 500 lines, no path of somebody's machine. Prints each violation as FILE:LINE: what; exit 1 if there is one.
+over 500 lines, no path of somebody's machine, no test named that does not exist. Prints each violation as FILE:LINE: what; exit 1 if there is one.
 Tested by tests/interop/test_layers.py.
 """
 
@@ -17,6 +17,7 @@ from pathlib import Path
 MAX_LINES = 500
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 MACHINE_PATH = re.compile(r"(?<![\w.~}])/(?:root|work|home|Users)/")
+TEST_NAME = re.compile(r"\b(\w+_test\.cc|test_\w+\.py|\w+_fuzz\.cc)\b")
 SOURCES = {".cc", ".h", ".cu", ".py"}
 FOLDERS = ("src", "tests", "fuzz", "bench", "tools", "scripts", "docs", "integrations", ".ci")
 Rooms = dict[str, set[str]]
@@ -74,6 +75,16 @@ def check_file(root: Path, path: Path, rooms: Rooms) -> Iterator[str]:
             yield f"{file}:{number}: a path of one machine: {line.strip()}"
 
 
+def check_named_tests(root: Path) -> Iterator[str]:
+    """A header of src/ says by which files it is tested."""
+    existing = {p.name for folder in ("tests", "fuzz") for p in (root / folder).rglob("*")}
+    for path in sorted((root / "src").rglob("*.h")):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for name in TEST_NAME.findall(line):
+                if name not in existing:
+                    yield f"{path.relative_to(root)}:{number}: there is no {name}"
+
+
 def check_cmake(root: Path, rooms: Rooms) -> Iterator[str]:
     """A room links what it may include, or less."""
     text = (root / "CMakeLists.txt").read_text()
@@ -87,7 +98,7 @@ def check(root: Path) -> list[str]:
     violations = [f"docs/ARCHITECTURE.md:1: no row for src/{p.name}/" for p in (root / "src").iterdir() if p.name not in rooms]
     for path in files(root):
         violations += check_file(root, path, rooms)
-    return violations + list(check_cmake(root, rooms))
+    return violations + list(check_named_tests(root)) + list(check_cmake(root, rooms))
 
 
 def main() -> int:

@@ -1,6 +1,7 @@
 // How fast a model runs in this process: reading prompts, and decoding at a length of context and a
 // number of sequences; beside the rate at which this machine reads memory, which bounds decoding.
-// Prompts are random token ids, never the same twice. Tested by speed_test.cc.
+// Prompts are random token ids, never the same twice. Tested by
+// tests/interop/test_bench.py.
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,7 @@
 // The rule, worked out here anew: a row's scale is its largest magnitude / 127 in the scale's dtype
 // (1 for a row of zeros), a code is value / scale in float32, rounded half to even. Codes are
 // compared byte for byte. int8 does not give the values back, so nothing here is called exact.
-// Tested by verify_int8_test.cc and tests/interop/test_measure.py.
+// Tested by verify_measure_test.cc and tests/interop/test_measure.py.
 #pragma once
 
 #include <cstddef>

@@ -47,6 +47,7 @@ def test_clean(tmp_path: Path) -> None:
         ("src/repack/verify.cc", '#include "repack/grid.h"\n', "verify shares no code with repack, but includes repack/grid.h"),
         ("src/other/x.h", "\n", "no row for src/other/"),
         ("CMakeLists.txt", "nibble_room(base model)\n", "base links model"),
+        ("src/base/a.h", "// Tested by grid_test.cc and a_test.cc.\n", "src/base/a.h:1: there is no a_test.cc"),
         ("src/base/long.cc", "\n" * 501, "src/base/long.cc:501: over 500 lines"),
         ("scripts/demo", "cd /" + "home/somebody/nibble\n", "scripts/demo:1: a path of one machine"),
     ],

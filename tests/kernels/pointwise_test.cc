@@ -19,15 +19,6 @@ constexpr double kU = 0x1p-24;
 
 const KernelTable& Kernels() { return **ChooseKernels("scalar"); }
 
-TEST(ChooseKernels, KnowsItsNames) {
-  EXPECT_STREQ((*ChooseKernels(nullptr))->name, (*ChooseKernels(""))->name);
-  EXPECT_STREQ((*ChooseKernels("scalar"))->name, "scalar");
-  const auto unknown = ChooseKernels("mmx");
-  ASSERT_FALSE(unknown.has_value());
-  EXPECT_NE(unknown.error().message.find("mmx"), std::string::npos);
-  EXPECT_NE(unknown.error().message.find("scalar"), std::string::npos);
-}
-
 TEST(Exp, IsWithinFourUnitsOfDouble) {
   for (float x = -87.0f; x <= 88.0f; x += 0.00137f) {
     const double exact = std::exp(static_cast<double>(x));
