@@ -21,7 +21,8 @@ Result<Json> Identity(const MappedFile& shard) {
     return Fail("{}: cannot stat: {}", shard.path().string(), std::strerror(errno));
   }
   uint64_t header_bytes = 0;  // little-endian; Checkpoint has checked it
-  for (int i = 7; i >= 0; --i) header_bytes = header_bytes << 8 | static_cast<uint64_t>(shard.bytes()[i]);
+  for (int i = 7; i >= 0; --i)
+    header_bytes = header_bytes << 8 | static_cast<uint64_t>(shard.bytes()[i]);
   return Json{{"bytes", shard.bytes().size()},
               {"changed_ns", int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec},
               {"header_sha256", Sha256Hex(shard.bytes().first(8 + header_bytes))}};
