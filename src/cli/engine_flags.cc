@@ -44,9 +44,7 @@ void AddEngineFlags(CLI::App* command, EngineFlags* flags) {
   command->add_option("--kv", options.kv_format, "Keys and values: f32, bf16 or int8")
       ->transform(CLI::CheckedTransformer(ByName({kF32, kBf16, kInt8})))
       ->default_str(std::string(Name(options.kv_format)));
-  command
-      ->add_option("--prefill-chunk", options.prefill_chunk_tokens,
-                   "Prompt tokens read in one step")
+  command->add_option("--prefill-chunk", options.max_step_tokens, "Prompt tokens read in one step")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
 }

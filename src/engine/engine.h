@@ -1,17 +1,21 @@
 // Generation over token ids: requests in, tokens out, one step at a time for all of them.
 //
 // A step is schedule, forward, sample: every running sequence that has read its prompt contributes
-// its last token; prompts are read in pieces within a budget. A request's tokens are the same alone
-// and in any company. Not thread-safe: one thread submits, steps and cancels. Tested by
-// engine_test.cc.
+// its last token; pieces of prompts fill the rest of the step's budget, in order of submission.
+// When pages run out, the newest running sequence gives up its own and reads its tokens again
+// later. A request's tokens are the same alone, in any company, preempted, and with a prefix from
+// the cache. Not thread-safe: one thread submits, steps and cancels. Tested by engine_test.cc.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "base/token_constraint.h"
 #include "engine/sampler.h"
 #include "model/forward.h"
 #include "model/kv_cache.h"
@@ -24,28 +28,65 @@ using RequestId = int64_t;
 struct Request {
   std::vector<int32_t> prompt_ids;
   int max_tokens = 0;  // at least 1; fewer come if the context is full before
+  int min_tokens = 0;  // no stop id is chosen before this many
   Sampling sampling;
-  std::vector<int32_t> stop_ids;  // generation ends with one of these
-  int n_top_logprobs = 0;         // most likely tokens to report at each step
-  bool prompt_logprobs = false;   // log-probability of every prompt token but the first
+  std::vector<int32_t> stop_ids = {};  // generation ends with one of these
+  int n_top_logprobs = 0;              // most likely tokens to report at each step
+  bool logprobs = false;  // log-probability of each chosen token, before penalties and biases
+  bool prompt_logprobs = false;  // of every prompt token but the first; reads no cached prefix
+  std::shared_ptr<TokenConstraint> constraint = nullptr;  // fresh, for this request alone
 };
 
-enum class FinishReason { kNone, kStop, kLength };
+enum class FinishReason {
+  kNone,
+  kStop,     // a stop id came, or the constraint allows nothing more after a whole answer
+  kLength,   // max_tokens, or the context is full
+  kDeadEnd,  // the constraint allows no token, and the answer is no whole one
+};
 
 // One generated token.
 struct Event {
   RequestId request_id = 0;
   int32_t token_id = 0;
   FinishReason finish = FinishReason::kNone;
-  std::vector<TokenLogprob> top;        // if asked for
-  std::vector<double> prompt_logprobs;  // if asked for, with the first token: of prompt_ids[1], ...
+  double logprob = 0;             // of token_id, if asked for
+  std::vector<TokenLogprob> top;  // if asked for
+  // With the first token:
+  std::vector<double> prompt_logprobs;                // if asked for: of prompt_ids[1], ...
+  std::vector<std::vector<TokenLogprob>> prompt_top;  // the same, if n_top_logprobs > 0 too
+  int64_t n_cached_tokens = 0;                        // of the prompt, not computed again
 };
 
 struct EngineOptions {
-  int prefill_chunk_tokens = 256;  // prompt tokens in a step, of all sequences together
-  int max_sequences = 16;          // running at once; further ones wait
+  int max_step_tokens = 256;   // in one step, of all sequences: decodes first, then prompts
+  int max_sequences = 16;      // running at once; further ones wait
+  int64_t context_tokens = 0;  // prompt and answer; 0: the model's limit, never more than that
+  // Pages of all sequences and of the prefix cache; 0: no bound. Bounds the context, too.
+  int64_t kv_budget_bytes = 0;
+  bool prefix_cache = false;  // keep pages of finished sequences for prompts that begin alike
   model::Activations activations = model::Activations::kInt8;
   kernels::KvFormat kv_format = kernels::KvFormat::kBf16;
+};
+
+// Pages of one kind. Used: held by running sequences. Cached: held by the prefix cache alone.
+struct PageStats {
+  int64_t page_bytes = 0;
+  int64_t n_used = 0;
+  int64_t n_cached = 0;
+};
+
+struct Stats {
+  int64_t n_running = 0;
+  int64_t n_waiting = 0;
+  PageStats sliding;
+  PageStats full;
+  int64_t kv_used_bytes = 0;
+  int64_t kv_cached_bytes = 0;
+  int64_t kv_budget_bytes = 0;  // 0: no bound
+  // Since the engine began:
+  int64_t n_preemptions = 0;
+  int64_t n_prefix_query_tokens = 0;  // prompt tokens looked up in the prefix cache
+  int64_t n_prefix_hit_tokens = 0;    // and found
 };
 
 class Engine {
@@ -62,6 +103,9 @@ class Engine {
   std::vector<Event> Step();
 
   bool idle() const { return waiting_.empty() && running_.empty(); }
+  // Tokens of prompt and answer that a request may have.
+  int64_t context_tokens() const { return context_tokens_; }
+  Stats stats() const;
   const model::KvCache& kv_cache() const { return kv_cache_; }
 
  private:
@@ -70,7 +114,9 @@ class Engine {
     Request request;
     std::vector<int32_t> tokens;  // prompt and generated
     model::KvSequence kv;
-    std::vector<double> prompt_logprobs;
+    Sampler sampler;
+    std::vector<uint64_t> allowed;  // next tokens, where there is a constraint
+    Event first;                    // what comes with the first token
 
     int64_t n_generated() const {
       return static_cast<int64_t>(tokens.size() - request.prompt_ids.size());
@@ -79,10 +125,12 @@ class Engine {
 
   void Schedule();
   void ReadPromptLogprobs(Sequence& sequence, std::span<const float> logits, int n_logits) const;
-  Event Sample(Sequence& sequence, std::span<const float> logits) const;
+  Event Sample(Sequence& sequence, std::span<const float> logits);
+  bool FillAllowed(Sequence& sequence) const;
 
   const model::Weights& weights_;
   EngineOptions options_;
+  int64_t context_tokens_;
   model::KvCache kv_cache_;
   model::Forward forward_;
   RequestId next_id_ = 1;

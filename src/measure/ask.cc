@@ -18,11 +18,11 @@ Result<std::vector<Answer>> AskAll(engine::Engine& engine, const text::Tokenizer
                   .prompt_ids = tokenizer.Encode(prompt, /*add_bos=*/false),
                   .token_ids = {},
                   .text = {}};
-    NIBBLE_ASSIGN_OR_RETURN(const engine::RequestId id,
-                            engine.Submit({.prompt_ids = answer.prompt_ids,
-                                           .max_tokens = kMaxAnswerTokens,
-                                           .sampling = {},
-                                           .stop_ids = {stop_ids.begin(), stop_ids.end()}}));
+    engine::Request request;
+    request.prompt_ids = answer.prompt_ids;
+    request.max_tokens = kMaxAnswerTokens;
+    request.stop_ids.assign(stop_ids.begin(), stop_ids.end());
+    NIBBLE_ASSIGN_OR_RETURN(const engine::RequestId id, engine.Submit(std::move(request)));
     answer_of_request[id] = answers.size();
     answers.push_back(std::move(answer));
   }

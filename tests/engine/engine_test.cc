@@ -64,7 +64,7 @@ class EngineTest : public ::testing::Test {
 };
 
 TEST_F(EngineTest, AnswersAreTheSameAloneAndInABatch) {
-  const EngineOptions options{.prefill_chunk_tokens = 20, .max_sequences = 5};
+  const EngineOptions options{.max_step_tokens = 20, .max_sequences = 5};
   Engine engine = MakeEngine(options);
   std::map<RequestId, Request> requests;
   for (int i = 0; i < 9; ++i) {
@@ -81,7 +81,7 @@ TEST_F(EngineTest, AnswersAreTheSameAloneAndInABatch) {
 TEST_F(EngineTest, PiecesOfThePromptChangeNothing) {
   const std::vector<Event> whole = RunAlone(MakeRequest(61, 1));
   for (const int piece : {1, 7, 16, 40}) {
-    ExpectSame(RunAlone(MakeRequest(61, 1), {.prefill_chunk_tokens = piece}), whole);
+    ExpectSame(RunAlone(MakeRequest(61, 1), {.max_step_tokens = piece}), whole);
   }
 }
 
@@ -123,7 +123,7 @@ TEST_F(EngineTest, RefusesWhatItCannotRun) {
 }
 
 TEST_F(EngineTest, CancelFreesPagesAndLeavesOthersAlone) {
-  Engine engine = MakeEngine({.prefill_chunk_tokens = 64, .max_sequences = 2});
+  Engine engine = MakeEngine({.max_step_tokens = 64, .max_sequences = 2});
   std::vector<RequestId> ids;
   for (int i = 0; i < 3; ++i) ids.push_back(*engine.Submit(MakeRequest(10, i)));
   for (int i = 0; i < 4; ++i) engine.Step();
@@ -145,7 +145,7 @@ TEST_F(EngineTest, PromptLogprobsAreThoseOfGeneration) {
   for (const Event& event : generated) scored.prompt_ids.push_back(event.token_id);
   scored.max_tokens = 1;
   scored.prompt_logprobs = true;
-  const std::vector<Event> events = RunAlone(scored, {.prefill_chunk_tokens = 7});
+  const std::vector<Event> events = RunAlone(scored, {.max_step_tokens = 7});
   ASSERT_EQ(events.size(), 1u);
   const std::vector<double>& logprobs = events[0].prompt_logprobs;
   ASSERT_EQ(logprobs.size(), scored.prompt_ids.size() - 1);

@@ -11,9 +11,14 @@ namespace {
 
 constexpr int kDraws = 20000;
 
+int32_t Sample(const std::vector<float>& logits, const Sampling& sampling, int64_t index) {
+  return Sampler(sampling, {}).Sample(logits, index);
+}
+
 std::map<int32_t, int> CountDraws(const std::vector<float>& logits, const Sampling& sampling) {
   std::map<int32_t, int> counts;
-  for (int i = 0; i < kDraws; ++i) ++counts[Sample(logits, sampling, i)];
+  Sampler sampler(sampling, {});
+  for (int i = 0; i < kDraws; ++i) ++counts[sampler.Sample(logits, i)];
   return counts;
 }
 
@@ -69,7 +74,7 @@ TEST(Sample, IsAFunctionOfSeedAndIndex) {
 }
 
 TEST(TopLogprobs, AreSortedAndNormalised) {
-  const std::vector<TokenLogprob> top = TopLogprobs(kLogits, 10);
+  const std::vector<TokenLogprob> top = TopLogprobs(kLogits, 10, LogSumExp(kLogits));
   ASSERT_EQ(top.size(), 4u);
   const int32_t ids[] = {2, 1, 0, 3};
   const double shares[] = {1.0 / 2, 1.0 / 4, 1.0 / 8, 1.0 / 8};
@@ -77,7 +82,7 @@ TEST(TopLogprobs, AreSortedAndNormalised) {
     EXPECT_EQ(top[i].id, ids[i]);
     EXPECT_NEAR(top[i].logprob, std::log(shares[i]), 1e-6);  // the logits have 7 digits
   }
-  EXPECT_EQ(TopLogprobs(kLogits, 2).size(), 2u);
+  EXPECT_EQ(TopLogprobs(kLogits, 2, LogSumExp(kLogits)).size(), 2u);
   EXPECT_NEAR(LogSumExp(std::vector<float>{1000, 1000}), 1000 + std::log(2.0), 1e-9);
 }
 
