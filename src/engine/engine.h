@@ -117,27 +117,47 @@ class Engine {
     Sampler sampler;
     std::vector<uint64_t> allowed;  // next tokens, where there is a constraint
     Event first;                    // what comes with the first token
+    bool is_counted = false;        // in the statistics of the prefix cache
 
     int64_t n_generated() const {
       return static_cast<int64_t>(tokens.size() - request.prompt_ids.size());
     }
+    int64_t n_unread() const { return static_cast<int64_t>(tokens.size()) - kv.n_tokens(); }
+    bool decodes() const { return n_unread() == 1 && n_generated() > 0; }
+    bool reads_prompt_logprobs() const { return request.prompt_logprobs && n_generated() == 0; }
+  };
+
+  // What a running sequence contributes to the step.
+  struct Piece {
+    RequestId id = 0;
+    int64_t n_new_tokens = 0;
+    size_t running_idx = 0;
   };
 
   void Schedule();
+  bool MakeRoom(size_t i, int64_t n_new_tokens);
+  void PreemptLast();
+  void ReadPrompt(size_t i, int64_t& budget);
+  bool Admit();
+  void FillStep();
   void ReadPromptLogprobs(Sequence& sequence, std::span<const float> logits, int n_logits) const;
   Event Sample(Sequence& sequence, std::span<const float> logits);
   bool FillAllowed(Sequence& sequence) const;
 
   const model::Weights& weights_;
   EngineOptions options_;
-  int64_t context_tokens_;
+  int64_t context_tokens_ = 0;
+  bool is_short_of_memory_ = false;  // that, and not the model, bounds the context
   model::KvCache kv_cache_;
   model::Forward forward_;
   RequestId next_id_ = 1;
   std::deque<Sequence> waiting_;
-  std::vector<Sequence> running_;          // in order of submission
-  std::vector<size_t> scheduled_;          // of running_, in this step
-  std::vector<model::StepSequence> step_;  // what they contribute
+  std::vector<Sequence> running_;  // in order of submission, all of them before those that wait
+  std::vector<Piece> scheduled_;   // in this step
+  std::vector<model::StepSequence> step_;
+  int64_t n_preemptions_ = 0;
+  int64_t n_prefix_query_tokens_ = 0;
+  int64_t n_prefix_hit_tokens_ = 0;
 };
 
 }  // namespace nibble::engine

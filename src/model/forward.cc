@@ -30,9 +30,7 @@ std::span<const float> Forward::Step(std::span<const StepSequence> sequences) {
   for (int i = 0; i < first_shared; ++i) RunLayer(i, sequences);
   KeepWantedRows(sequences);
   for (int i = first_shared; i < config_.n_layers(); ++i) RunLayer(i, sequences);
-  for (const StepSequence& sequence : sequences) {
-    sequence.kv->Commit(static_cast<int64_t>(sequence.tokens.size()));
-  }
+  for (const StepSequence& sequence : sequences) sequence.kv->Commit(sequence.tokens);
   return Logits();
 }
 
@@ -50,7 +48,7 @@ void Forward::Begin(std::span<const StepSequence> sequences) {
                        .position = sequence.kv->n_tokens() + i});
       tokens_.push_back(sequence.tokens[i]);
     }
-    sequence.kv->Reserve(n_new);
+    CHECK(sequence.kv->Reserve(n_new));  // as the engine has before, within its budget
   }
   for (RopeTable& rope : ropes_) rope.Fill(rows_);
 }

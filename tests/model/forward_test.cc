@@ -23,7 +23,7 @@ class Runner {
   explicit Runner(const Weights& weights, int n_threads = 1, bool keep_slid_out = false,
                   const Precision& precision = {})
       : pool_(n_threads),
-        cache_(weights.config, precision.kv_format, keep_slid_out),
+        cache_(weights.config, {.format = precision.kv_format, .keep_slid_out = keep_slid_out}),
         forward_(weights, cache_,
                  {.kernels = **kernels::ChooseKernels(precision.kernels),
                   .pool = pool_,
@@ -104,8 +104,8 @@ TEST_F(ForwardTest, DroppedPagesWereNotNeeded) {
   for (const int32_t& token : prompt_) {
     EXPECT_EQ(dropping.Step({&token, 1}), keeping.Step({&token, 1}));
   }
-  EXPECT_LT(dropping.cache().pool(PageKind::kSliding).n_pages_in_use(),
-            keeping.cache().pool(PageKind::kSliding).n_pages_in_use());
+  EXPECT_LT(dropping.cache().pool().n_used(PageKind::kSliding),
+            keeping.cache().pool().n_used(PageKind::kSliding));
 }
 
 // The donors' K and V are the same whether the shared layers ran (for one row, for all) or not.
@@ -116,7 +116,7 @@ TEST_F(ForwardTest, SharedLayersWriteNoKv) {
     runner.Step(prompt_, n_logits);
     std::vector<float>& content = contents.emplace_back();
     for (const PageKind kind : {PageKind::kSliding, PageKind::kFull}) {
-      const int64_t n = runner.cache().pool(kind).page_bytes() / 4;
+      const int64_t n = runner.cache().pool().page_bytes(kind) / 4;
       for (const std::byte* page : runner.sequence().pages(kind).pages) {
         const auto* values = reinterpret_cast<const float*>(page);
         content.insert(content.end(), values, values + n);

@@ -128,7 +128,7 @@ Result<Weights> BindAs(const gemma::Config& config, const std::vector<TestTensor
 
 std::vector<float> Logits(const Weights& weights) {
   ThreadPool pool(1);
-  KvCache cache(weights.config, kernels::KvFormat::kF32);
+  KvCache cache(weights.config, {.format = kernels::KvFormat::kF32});
   Forward forward(weights, cache, {.kernels = **kernels::ChooseKernels(nullptr), .pool = pool});
   KvSequence sequence(cache);
   const std::vector<int32_t> prompt = RandomPrompt(weights.config, 40);
