@@ -27,5 +27,6 @@ void AddDetokenize(CLI::App& root, Action* action);
 void AddGenerate(CLI::App& root, Action* action);
 void AddEval(CLI::App& root, Action* action);
 void AddBench(CLI::App& root, Action* action);
+void AddCompare(CLI::App& root, Action* action);
 
 }  // namespace nibble::cli

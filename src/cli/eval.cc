@@ -1,20 +1,19 @@
-// nibble eval MODEL --suite forty: the exact questions, answered greedily and judged.
+// nibble eval TARGET --suite S: a suite's items, asked greedily and judged, kept as a run.
 #include <fmt/format.h>
 
-#include <filesystem>
+#include <ctime>
 #include <memory>
+#include <optional>
 #include <string>
-#include <vector>
 
-#include "base/atomic_file.h"
 #include "base/json.h"
+#include "base/peak_memory.h"
 #include "base/progress.h"
 #include "cli/command.h"
-#include "cli/engine_flags.h"
-#include "cli/model_files.h"
-#include "measure/ask.h"
-#include "text/chat.h"
-#include "text/tokenizer.h"
+#include "cli/target.h"
+#include "measure/exact_questions.h"
+#include "measure/run.h"
+#include "measure/suite.h"
 
 namespace nibble::cli {
 namespace {
@@ -22,110 +21,100 @@ namespace {
 struct EvalFlags {
   EngineFlags engine;
   std::string suite;
-  int n = measure::kFortyQuestions;
-  uint64_t seed = 0;
+  int n = 0;
+  std::optional<uint64_t> seed;
   std::string out;
   bool json = false;
 };
 
-// What was asked and how: the part of a run's record that two runs must share to be compared.
-Json Settings(const EvalFlags& flags) {
-  return {{"suite", flags.suite},
-          {"n", flags.n},
-          {"seed", flags.seed},
-          {"model", flags.engine.model},
-          {"activations", Name(flags.engine.options.activations)},
-          {"kv", Name(flags.engine.options.kv_format)},
-          {"template", "chat"},
-          {"temperature", 0},
-          {"max_tokens", measure::kMaxAnswerTokens}};
+Result<measure::Suite> MakeSuite(const EvalFlags& flags) {
+  const int n = flags.n > 0 ? flags.n : measure::kFortyQuestions;
+  const uint64_t seed = n == measure::kFortyQuestions ? measure::kFortySeed : measure::kWiderSeed;
+  return measure::FortySuite(n, flags.seed.value_or(seed));
 }
 
-// A run gets a directory of its own, so that no record mixes two.
-Status CreateRunDirectory(const std::filesystem::path& dir) {
-  std::error_code fault;
-  if (std::filesystem::exists(dir, fault)) {
-    return Fail("--out {}: exists already; expected a new directory", dir.string());
-  }
-  std::filesystem::create_directories(dir, fault);
-  if (fault) return Fail("--out {}: {}", dir.string(), fault.message());
-  return {};
+std::string Now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc = {};
+  ::gmtime_r(&now, &utc);
+  char text[32];
+  return {text, std::strftime(text, sizeof text, "%FT%TZ", &utc)};
 }
 
-Status WriteRun(const std::filesystem::path& dir, const std::vector<measure::Answer>& answers,
-                const Json& record) {
-  std::string lines;
-  for (const measure::Answer& answer : answers) lines += measure::ToJson(answer).dump() + "\n";
-  NIBBLE_RETURN_IF_ERROR(WriteFile(dir / "answers.jsonl", lines));
-  return WriteFile(dir / "run.json", record.dump(2) + "\n");
-}
-
-void PrintSummary(const EvalFlags& flags, const Json& summary) {
-  const auto line = [](std::string_view name, int n_correct, int n_total) {
-    fmt::print("{:<8} {:>5} of {:>5}  {:5.1f} %\n", name, n_correct, n_total,
+void PrintSummary(const Json& summary) {
+  const auto line = [](const std::string& name, double n_correct, int n_total) {
+    fmt::print("{:<12} {:>6g} of {:>5}  {:5.1f} %", name, n_correct, n_total,
                n_total > 0 ? 100.0 * n_correct / n_total : 0.0);
   };
-  fmt::print("{}: {} questions, seed {}\n", flags.suite, flags.n, flags.seed);
-  for (const measure::Kind kind : measure::kKinds) {
-    const Json& counts = summary.at("kinds").at(Name(kind));
-    line(Name(kind), counts.at("correct"), counts.at("total"));
+  fmt::print("{}: {} records\n", summary.at("suite").get<std::string>(), summary.at("n").dump());
+  if (summary.contains("accuracy")) {
+    for (const auto& [kind, counts] : summary.at("kinds").items()) {
+      line(kind, counts.at("correct"), counts.at("total"));
+      fmt::print("\n");
+    }
+    line("all", summary.at("correct"), summary.at("n"));
+    fmt::print("  (95 %: {:.1f} to {:.1f})\n", 100 * summary.at("interval")[0].get<double>(),
+               100 * summary.at("interval")[1].get<double>());
   }
-  line("all", summary.at("correct"), summary.at("total"));
+  for (const Json& flag : summary.at("flags")) fmt::print("note: {}\n", flag.get<std::string>());
 }
 
 Result<int> Eval(const EvalFlags& flags) {
-  NIBBLE_ASSIGN_OR_RETURN(const OpenedModel model, OpenModel(flags.engine));
-  NIBBLE_ASSIGN_OR_RETURN(const text::Tokenizer tokenizer, OpenTokenizer(flags.engine.model));
-  text::ChatOptions chat;
-  NIBBLE_ASSIGN_OR_RETURN(chat.closes_empty_thought, ClosesEmptyThought(flags.engine.model));
-  NIBBLE_ASSIGN_OR_RETURN(const std::vector<int32_t> stop_ids, StopTokens(flags.engine.model));
-  if (!flags.out.empty()) NIBBLE_RETURN_IF_ERROR(CreateRunDirectory(flags.out));
-  const std::vector<measure::Question> questions = measure::MakeQuestions(flags.n, flags.seed);
-
-  ProgressBar progress("eval", "questions");
-  NIBBLE_ASSIGN_OR_RETURN(
-      const std::vector<measure::Answer> answers,
-      measure::AskAll(*model.engine, tokenizer, chat, stop_ids, questions,
-                      [&](size_t n_done) { progress.Update(n_done, questions.size()); }));
-  progress.Finish();
-
-  const Json summary = measure::Summarize(answers);
-  Json record = Settings(flags);
-  record.update(summary);
-  if (!flags.out.empty()) NIBBLE_RETURN_IF_ERROR(WriteRun(flags.out, answers, record));
-  if (flags.json) {
-    fmt::print("{}\n", record.dump());
-  } else {
-    PrintSummary(flags, summary);
+  NIBBLE_ASSIGN_OR_RETURN(OpenedTarget opened, OpenTarget(flags.engine));
+  NIBBLE_ASSIGN_OR_RETURN(const measure::Suite suite, MakeSuite(flags));
+  const Json manifest = {{"suite", measure::ManifestOf(suite)},
+                         {"target", opened.identity},
+                         {"facts", opened.facts},
+                         {"started", Now()}};
+  std::optional<measure::RunWriter> writer;
+  if (!flags.out.empty()) {
+    NIBBLE_ASSIGN_OR_RETURN(auto begun, measure::RunWriter::Open(flags.out, manifest));
+    writer.emplace(std::move(begun));
   }
-  return kDone;
+  ProgressBar progress("eval", "items");
+  NIBBLE_ASSIGN_OR_RETURN(
+      const measure::SuiteResult result,
+      measure::RunSuite(*opened.target, suite, flags.engine.options.max_sequences,
+                        writer.has_value() ? &*writer : nullptr,
+                        [&](size_t n_done, size_t n) { progress.Update(n_done, n); }));
+  progress.Finish();
+  Json summary = measure::Summarize(suite.name, result.records);
+  summary["peak_resident_bytes"] = PeakResidentBytes();
+  summary["finished"] = Now();
+  const size_t n_failed = result.faults.size();
+  if (writer.has_value() && n_failed == 0) NIBBLE_RETURN_IF_ERROR(writer->WriteSummary(summary));
+  if (flags.json) {
+    fmt::print("{}\n", summary.dump());
+  } else {
+    PrintSummary(summary);
+  }
+  if (n_failed == 0) return kDone;
+  fmt::print(stderr, "{} of {} requests failed, the first one {}\n", n_failed, suite.items.size(),
+             result.faults.front());
+  return kAnswerIsNo;
 }
 
 }  // namespace
 
 void AddEval(CLI::App& root, Action* action) {
   auto flags = std::make_shared<EvalFlags>();
-  CLI::App* command = root.add_subcommand("eval", "Score a model on questions with exact answers");
+  CLI::App* command = root.add_subcommand("eval", "Score a model, or a server, on a suite");
   AddEngineFlags(command, &flags->engine);
+  command->get_option("MODEL")->description(kTargetHelp);
   command->add_option("--suite", flags->suite, "forty: products, sums, capitals")
       ->required()
       ->check(CLI::IsMember({"forty"}));
-  command->add_option("--n", flags->n, "Questions, of the three kinds in proportion 15 : 15 : 10")
-      ->check(CLI::Range(1, 1'000'000))
+  command->add_option("--n", flags->n, "Items; default: the suite's own number")
+      ->check(CLI::Range(1, 1'000'000));
+  command->add_option("--seed", flags->seed, "Of the suite's draws");
+  command->add_option("--concurrency", flags->engine.options.max_sequences, "Items asked at once")
+      ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  CLI::Option* seed = command->add_option(
-      "--seed", flags->seed,
-      fmt::format("Of the draws; default {} for {} questions, else {}", measure::kFortySeed,
-                  measure::kFortyQuestions, measure::kWiderSeed));
-  command->add_option("--out", flags->out, "New directory for answers.jsonl and run.json");
+  command->add_option("--out", flags->out,
+                      "Directory of the run: manifest.json, records.jsonl, summary.json; a run "
+                      "that was broken off goes on");
   command->add_flag("--json", flags->json, "Print one JSON object instead of a table");
-  command->callback([flags, seed, action] {
-    if (seed->count() == 0) {
-      flags->seed =
-          flags->n == measure::kFortyQuestions ? measure::kFortySeed : measure::kWiderSeed;
-    }
-    *action = [flags] { return Eval(*flags); };
-  });
+  command->callback([flags, action] { *action = [flags] { return Eval(*flags); }; });
 }
 
 }  // namespace nibble::cli

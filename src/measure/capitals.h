@@ -1,5 +1,5 @@
 // Countries and their capitals: the list of tools/capitals.tsv, which the tiny model was trained
-// on, in its order. Tested by suite_test.cc, which compares the two.
+// on, in its order. Tested by exact_questions_test.cc, which compares the two.
 #pragma once
 
 #include <span>

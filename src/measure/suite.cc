@@ -3,108 +3,132 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
 
-#include "base/check.h"
-#include "measure/capitals.h"
-#include "measure/python_random.h"
+#include "base/sha256.h"
+#include "measure/statistics.h"
 
 namespace nibble::measure {
 namespace {
 
-// The published ten.
-constexpr Capital kFortyCapitals[] = {
-    {"Australia", "Canberra"}, {"Canada", "Ottawa"},          {"Brazil", "Brasilia"},
-    {"Turkey", "Ankara"},      {"Nigeria", "Abuja"},          {"Switzerland", "Bern"},
-    {"Pakistan", "Islamabad"}, {"New Zealand", "Wellington"}, {"Morocco", "Rabat"},
-    {"Vietnam", "Hanoi"},
-};
+constexpr size_t kPromptIdsKept = 5;
+constexpr int32_t kBosId = 2;  // Gemma's
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-bool IsWord(char c) {
-  return IsDigit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+Json ToJson(const Query& query) {
+  Json messages = Json::array();
+  for (const Message& message : query.messages) {
+    messages.push_back({{"role", message.role}, {"content", message.content}});
+  }
+  return {{"messages", std::move(messages)},
+          {"answer_lead", query.answer_lead},
+          {"text", query.text},
+          {"tools", query.tools_json},
+          {"max_tokens", query.max_tokens},
+          {"ignore_eos", query.ignore_eos},
+          {"top_logprobs", query.n_top_logprobs},
+          {"reads_prompt", query.reads_prompt}};
 }
 
-std::string LowerAscii(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return lower;
+std::string HashOf(const Json& json) {
+  const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return Sha256Hex(std::as_bytes(std::span(text)));
 }
 
-// Whether `number` stands in `answer` where may_follow(character before, if any) holds and no word
-// character comes after.
-template <typename MayFollow>
-bool HasNumber(std::string_view answer, std::string_view number, MayFollow may_follow) {
-  for (size_t at = answer.find(number); at != answer.npos; at = answer.find(number, at + 1)) {
-    const size_t end = at + number.size();
-    if ((at == 0 || may_follow(answer[at - 1])) && (end == answer.size() || !IsWord(answer[end]))) {
-      return true;
-    }
+Json ToJson(const std::vector<ToolCall>& calls) {
+  Json json = Json::array();
+  for (const ToolCall& call : calls) {
+    json.push_back({{"name", call.name}, {"arguments", call.arguments_json}});
   }
-  return false;
+  return json;
+}
+
+// A score of nothing or of everything is more often a broken run than a model (a wrong template,
+// a judge that matches anything).
+void AddFlags(Json& summary, double n_correct, size_t n) {
+  if (n > 1 && n_correct == 0) summary["flags"].push_back("no answer is right: check the setup");
+  if (n > 1 && n_correct == static_cast<double>(n)) {
+    summary["flags"].push_back("every answer is right: the suite cannot show a difference");
+  }
 }
 
 }  // namespace
 
-std::string_view Name(Kind kind) {
-  switch (kind) {
-    case Kind::kProduct:
-      return "product";
-    case Kind::kSum:
-      return "sum";
-    case Kind::kCapital:
-      return "capital";
+std::string HashOf(const Query& query) { return HashOf(ToJson(query)); }
+
+std::string HashOf(const Suite& suite) {
+  Json all = Json::array({suite.name, suite.settings});
+  for (const Item& item : suite.items) {
+    all.push_back(Json::array({item.id, item.kind, ToJson(item.query), item.gold}));
   }
-  CHECK(false);
+  return HashOf(all);
 }
 
-std::vector<Question> MakeQuestions(int n, uint64_t seed) {
-  PythonRandom random(seed);
-  std::vector<Question> questions;
-  const auto add = [&](Kind kind, std::string prompt, std::string expected) {
-    questions.push_back({.id = static_cast<int>(questions.size()),
-                         .kind = kind,
-                         .prompt = std::move(prompt),
-                         .expected = std::move(expected)});
-  };
-  const int n_numeric = n * 15 / kFortyQuestions;  // of each kind
-  for (int i = 0; i < n_numeric; ++i) {
-    const int a = random.RandInt(12, 99);
-    const int b = random.RandInt(12, 99);
-    add(Kind::kProduct, fmt::format("What is {}*{}?", a, b), fmt::format("{}", a * b));
+Json MakeRecord(const Suite& suite, const Item& item, const Reply& reply) {
+  Json record = {{"id", item.id},
+                 {"prompt_sha256", HashOf(item.query)},
+                 {"answer", reply.text},
+                 {"finish_reason", reply.finish_reason},
+                 {"prompt_tokens", reply.n_prompt_tokens},
+                 {"completion_tokens", reply.n_completion_tokens},
+                 {"time_s", reply.time_s}};
+  if (!item.kind.empty()) record["kind"] = item.kind;
+  if (!reply.tool_calls.empty()) record["tool_calls"] = ToJson(reply.tool_calls);
+  if (!reply.prompt_ids.empty()) {
+    const size_t n_kept = std::min(kPromptIdsKept, reply.prompt_ids.size());
+    record["first_prompt_ids"] = std::span(reply.prompt_ids).first(n_kept);
+    record["bos_count"] = std::ranges::count(reply.prompt_ids, kBosId);
   }
-  for (int i = 0; i < n_numeric; ++i) {
-    const int a = random.RandInt(100, 999);
-    const int b = random.RandInt(100, 999);
-    const int c = random.RandInt(100, 999);
-    add(Kind::kSum, fmt::format("What is {}+{}-{}?", a, b, c), fmt::format("{}", a + b - c));
-  }
-  const std::span<const Capital> all = Capitals();
-  for (int i = 0; static_cast<int>(questions.size()) < n; ++i) {
-    const Capital& capital = n == kFortyQuestions
-                                 ? kFortyCapitals[i]
-                                 : all[random.RandBelow(static_cast<uint32_t>(all.size()))];
-    add(Kind::kCapital, fmt::format("What is the capital of {}?", capital.country),
-        std::string(capital.city));
-  }
-  return questions;
+  if (!reply.token_ids.empty()) record["token_ids"] = reply.token_ids;
+  if (reply.n_cached_tokens > 0) record["cached_tokens"] = reply.n_cached_tokens;
+  if (reply.n_attempts > 1) record["attempts"] = reply.n_attempts;
+  record.update(suite.judge(item, reply));
+  return record;
 }
 
-bool IsCorrect(const Question& question, std::string_view answer) {
-  switch (question.kind) {
-    case Kind::kProduct:
-      return HasNumber(answer, question.expected, [](char before) { return !IsWord(before); });
-    case Kind::kSum:
-      return HasNumber(answer, question.expected,
-                       [](char before) { return !IsDigit(before) && before != '-'; });
-    case Kind::kCapital: {
-      const std::string lower = LowerAscii(answer);
-      if (lower.contains(LowerAscii(question.expected))) return true;
-      return question.expected == "Brasilia" && lower.contains("brasília");
+Json Summarize(std::string_view suite_name, std::span<const Json> records) {
+  Json summary = {{"suite", suite_name}, {"n", records.size()}, {"flags", Json::array()}};
+  std::map<std::string, std::pair<double, int64_t>> kinds;  // right, all
+  double n_correct = 0;
+  size_t n_scored = 0;
+  int64_t n_prompt = 0;
+  int64_t n_completion = 0;
+  std::vector<int> bos_counts;
+  for (const Json& record : records) {
+    n_prompt += record.value("prompt_tokens", int64_t{0});
+    n_completion += record.value("completion_tokens", int64_t{0});
+    if (record.contains("bos_count")) bos_counts.push_back(record["bos_count"]);
+    if (!record.contains("score")) continue;
+    const double score = record["score"];
+    ++n_scored;
+    n_correct += score;
+    if (!record.contains("kind")) continue;
+    auto& [n_right, n_all] = kinds[record["kind"]];
+    n_right += score;
+    ++n_all;
+  }
+  summary["prompt_tokens"] = n_prompt;
+  summary["completion_tokens"] = n_completion;
+  if (!bos_counts.empty()) {
+    const auto [least, most] = std::ranges::minmax(bos_counts);
+    summary["bos_count"] = {least, most};
+    if (least != 1 || most != 1) {
+      summary["flags"].push_back(
+          fmt::format("<bos> stands {} to {} times in a prompt, once is right", least, most));
     }
   }
-  CHECK(false);
+  if (n_scored == 0) return summary;
+  const Interval interval = WilsonInterval(std::llround(n_correct), n_scored);
+  summary["correct"] = n_correct;
+  summary["accuracy"] = n_correct / static_cast<double>(n_scored);
+  summary["interval"] = {interval.low, interval.high};
+  summary["kinds"] = Json::object();
+  for (const auto& [kind, counts] : kinds) {
+    summary["kinds"][kind] = {{"correct", counts.first}, {"total", counts.second}};
+  }
+  AddFlags(summary, n_correct, n_scored);
+  return summary;
 }
 
 }  // namespace nibble::measure

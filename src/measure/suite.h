@@ -1,40 +1,50 @@
-// The exact questions: products of two two-digit numbers, a + b - c with three digits, capitals;
-// which ones, and what counts as right.
-//
-// The forty are those of the published articles (random.Random(20260925)); any other number draws
-// the same kinds in the same proportion, capitals from the whole list. The wordings are those that
-// the tiny model knows. Tested by suite_test.cc against draws made with Python.
+// A suite: what is asked, and how an answer is judged. One .cc per suite; each gives what a run
+// needs and nothing else, so that runs and comparisons know no suite by name.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
+#include "base/result.h"
+#include "measure/target.h"
+
 namespace nibble::measure {
 
-inline constexpr int kFortyQuestions = 40;
-inline constexpr uint64_t kFortySeed = 20260925;
-// What other numbers of questions are drawn with unless a seed is given; the tiny model's card
-// reports 1,000 questions of this seed.
-inline constexpr uint64_t kWiderSeed = 1;
-
-enum class Kind { kProduct, kSum, kCapital };
-inline constexpr Kind kKinds[] = {Kind::kProduct, Kind::kSum, Kind::kCapital};
-std::string_view Name(Kind kind);
-
-struct Question {
-  int id = 0;  // from 0
-  Kind kind = Kind::kProduct;
-  std::string prompt;
-  std::string expected;
+struct Item {
+  std::string id = {};    // unique in its suite
+  std::string kind = {};  // what scores are also counted by: "product", a subset's name; may be ""
+  Query query = {};
+  Json gold = {};  // what the judge needs; part of the suite's hash
 };
 
-// 15 : 15 : 10 of the kinds, in this order.
-std::vector<Question> MakeQuestions(int n, uint64_t seed);
+struct Suite {
+  std::string name = {};
+  Json settings = Json::object();  // beside the items, what two runs must share
+  std::vector<Item> items = {};
+  // The record's own keys: "score" (0 to 1) where the suite scores, and whatever tells why.
+  std::function<Json(const Item&, const Reply&)> judge = {};
+};
 
-// A product: stands in the answer bounded by word boundaries. A sum: likewise, and not after a
-// digit or a minus sign. A city: stands in the answer in any case, Brasilia with i or í.
-bool IsCorrect(const Question& question, std::string_view answer);
+// SHA-256 of all ids, queries and gold answers: two runs with the same hash were asked the same.
+std::string HashOf(const Suite& suite);
+// SHA-256 of what one query asks.
+std::string HashOf(const Query& query);
+
+// What a record says of every suite: id, kind, prompt_sha256, the first prompt ids where the
+// target tells them and how often <bos> is among all of them, answer, finish_reason, token counts,
+// time_s; and what the judge adds.
+Json MakeRecord(const Suite& suite, const Item& item, const Reply& reply);
+
+// {"suite", "n", and where records are scored "correct", "accuracy", "interval", "kinds": {kind:
+// {"correct", "total"}}, "flags"; "prompt_tokens", "completion_tokens", "bos_count"}
+Json Summarize(std::string_view suite_name, std::span<const Json> records);
+
+// The exact questions (exact_questions.h).
+Suite FortySuite(int n, uint64_t seed);
 
 }  // namespace nibble::measure

@@ -9,6 +9,7 @@
 #include "base/mapped_file.h"
 #include "base/sha256.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/fingerprint.h"
 #include "repack/model_card.h"
 #include "repack/output_config.h"
 #include "repack/output_directory.h"
@@ -91,6 +92,7 @@ Result<RepackReport> Repack(const fs::path& source, const fs::path& out, const O
   NIBBLE_ASSIGN_OR_RETURN(const auto checkpoint, checkpoint::Checkpoint::Open(source));
   NIBBLE_ASSIGN_OR_RETURN(const Plan plan, MakePlan(checkpoint, config, options));
   RepackReport report = BeginReport(plan, options, config_text);
+  report.source_fingerprint = checkpoint::Fingerprint(checkpoint);
   if (options.dry_run) return report;
   if (const uint64_t least = LeastMemoryBytes(plan); options.max_memory_bytes < least) {
     return Fail("at most {} bytes of memory: this model needs {} (--max-memory {}MiB)",

@@ -42,7 +42,8 @@ struct RepackReport {
   size_t n_shards_taken_over = 0;         // that an interrupted run had finished; not in ToJson()
   std::vector<std::string> copied_files;  // tokenizer, chat template, ...
   std::string source_config_sha256;
-  PackCounts totals;  // a table that is packed twice counts twice
+  std::string source_fingerprint;  // checkpoint/fingerprint.h
+  PackCounts totals;               // a table that is packed twice counts twice
 
   uint64_t source_bytes() const;  // of the tensors, each once
   uint64_t output_bytes() const;

@@ -8,6 +8,7 @@
 
 #include "base/atomic_file.h"
 #include "base/json.h"
+#include "checkpoint/fingerprint.h"
 
 namespace nibble::checkpoint {
 namespace {
@@ -172,6 +173,20 @@ TEST_F(CheckpointTest, TruncatedShardIsRefused) {
   WriteShard(dir_ / "model.safetensors", {"w"}, 400, 'w');
   fs::resize_file(dir_ / "model.safetensors", fs::file_size(dir_ / "model.safetensors") - 100);
   EXPECT_HAS(ErrorOf(dir_), "model.safetensors: tensor \"w\": ends at byte 400");
+}
+
+TEST_F(CheckpointTest, FingerprintTellsWeightsApart) {
+  const auto fingerprint = [&](const std::vector<std::string>& names, char fill) {
+    WriteShard(dir_ / "model.safetensors", names, 4, fill);
+    const auto opened = Checkpoint::Open(dir_);
+    EXPECT_TRUE(opened.has_value());
+    return Fingerprint(*opened);
+  };
+  const std::string first = fingerprint({"a", "b"}, 'w');
+  EXPECT_EQ(first.size(), 64u);
+  EXPECT_EQ(fingerprint({"b", "a"}, 'w'), first);
+  EXPECT_NE(fingerprint({"a", "b"}, 'x'), first);
+  EXPECT_NE(fingerprint({"a", "c"}, 'w'), first);
 }
 
 TEST_F(CheckpointTest, IndexIsWrittenAsHuggingFaceDoes) {

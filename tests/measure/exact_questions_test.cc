@@ -1,6 +1,6 @@
 // The questions against draws made with Python, the list of capitals against its file, and what
 // counts as right.
-#include "measure/suite.h"
+#include "measure/exact_questions.h"
 
 #include <gtest/gtest.h>
 
