@@ -44,6 +44,11 @@ void AddEngineFlags(CLI::App* command, EngineFlags* flags) {
   command->add_option("--kv", options.kv_format, "Keys and values: f32, bf16 or int8")
       ->transform(CLI::CheckedTransformer(ByName({kF32, kBf16, kInt8})))
       ->default_str(std::string(Name(options.kv_format)));
+  command
+      ->add_option("--cache", flags->cache_directory,
+                   "Directory that keeps the weights as they are computed with: written at the "
+                   "first start, mapped at the next ones")
+      ->check(CLI::ExistingDirectory);
   command->add_option("--prefill-chunk", options.max_step_tokens, "Prompt tokens read in one step")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
@@ -54,7 +59,8 @@ Result<OpenedModel> OpenModel(const EngineFlags& flags) {
   NIBBLE_ASSIGN_OR_RETURN(opened.kernels, kernels::ChooseKernels(std::getenv("NIBBLE_KERNELS")));
   opened.pool = std::make_unique<ThreadPool>(flags.n_threads);
   const auto start = std::chrono::steady_clock::now();
-  NIBBLE_ASSIGN_OR_RETURN(model::Weights weights, model::LoadWeights(flags.model, *opened.pool));
+  NIBBLE_ASSIGN_OR_RETURN(model::Weights weights,
+                          model::LoadWeights(flags.model, *opened.pool, flags.cache_directory));
   opened.weights = std::make_unique<model::Weights>(std::move(weights));
   opened.load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   opened.engine = std::make_unique<engine::Engine>(*opened.weights, *opened.kernels, *opened.pool,

@@ -16,6 +16,7 @@ namespace nibble::cli {
 struct EngineFlags {
   std::string model;
   int n_threads = AvailableCores();
+  std::string cache_directory;  // empty: none
   engine::EngineOptions options;
 };
 
@@ -23,7 +24,7 @@ struct EngineFlags {
 std::string_view Name(model::Activations activations);
 std::string_view Name(kernels::KvFormat format);
 
-// MODEL, --threads, --activations, --kv, --prefill-chunk.
+// MODEL, --threads, --activations, --kv, --cache, --prefill-chunk.
 void AddEngineFlags(CLI::App* command, EngineFlags* flags);
 
 // A model that is ready to run. Members are destroyed in the reverse order, the engine first.

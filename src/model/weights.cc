@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -14,8 +15,10 @@
 #include "base/check.h"
 #include "base/float16.h"
 #include "base/mapped_file.h"
+#include "base/sha256.h"
 #include "formats/int4_group32.h"
 #include "gemma/tensors.h"
+#include "kernels/tile_store.h"
 #include "model/weight_source.h"
 #include "model/weights_gguf.h"
 
@@ -49,8 +52,9 @@ Status ExpectShape(std::string_view path, const Tensor& tensor, std::span<const 
 class Binder : public WeightSource {
  public:
   static Result<Binder> Create(const gemma::Config& config,
-                               const checkpoint::Checkpoint& checkpoint, ThreadPool& pool) {
-    Binder binder(config, checkpoint, pool);
+                               const checkpoint::Checkpoint& checkpoint,
+                               kernels::TileStore& store) {
+    Binder binder(config, checkpoint, store);
     for (gemma::TensorSpec& spec : gemma::ExpectedTensors(config)) {
       std::string name = spec.name;
       binder.specs_.emplace(std::move(name), std::move(spec));
@@ -190,8 +194,9 @@ class Binder : public WeightSource {
   }
 
  private:
-  Binder(const gemma::Config& config, const checkpoint::Checkpoint& checkpoint, ThreadPool& pool)
-      : config_(config), pool_(pool), path_(checkpoint.path().string()) {}
+  Binder(const gemma::Config& config, const checkpoint::Checkpoint& checkpoint,
+         kernels::TileStore& store)
+      : config_(config), store_(store), path_(checkpoint.path().string()) {}
 
   Result<Matrix> WithChannelScales(const std::string& name, const Tensor& codes) {
     const Tensor* scales = Use(name + "_scale");
@@ -212,13 +217,13 @@ class Binder : public WeightSource {
                     std::span<const std::byte> scales) {
     switch (matrix.format) {
       case WeightFormat::kBf16:
-        return PackedWeight::FromBf16(values, matrix.n_rows, matrix.n_columns, pool_);
+        return PackedWeight::FromBf16(values, matrix.n_rows, matrix.n_columns, store_);
       case WeightFormat::kInt8Channel:
         return PackedWeight::FromInt8Channel(values, scales, matrix.scales->info.dtype,
-                                             matrix.n_rows, matrix.n_columns, pool_);
+                                             matrix.n_rows, matrix.n_columns, store_);
       default:
         return PackedWeight::FromInt4(values, scales, matrix.scales->info.dtype, matrix.n_rows,
-                                      matrix.n_columns, pool_);
+                                      matrix.n_columns, store_);
     }
   }
 
@@ -229,7 +234,7 @@ class Binder : public WeightSource {
     for (int64_t expert = 0; expert < shape[0]; ++expert) {
       experts.push_back(PackedWeight::FromBf16(
           bank->bytes.subspan(static_cast<size_t>(expert) * expert_bytes, expert_bytes), shape[1],
-          shape[2], pool_));
+          shape[2], store_));
     }
     ReleasePages(bank->bytes);
     return {};
@@ -250,6 +255,7 @@ class Binder : public WeightSource {
                     matrix.values->info.name, all.values->info.name);
       }
       all.n_rows += matrix.n_rows;
+      if (store_.is_filled()) continue;  // nothing will be read
       values.insert(values.end(), matrix.values->bytes.begin(), matrix.values->bytes.end());
       ReleasePages(matrix.values->bytes);
       if (matrix.scales == nullptr) continue;
@@ -324,7 +330,7 @@ class Binder : public WeightSource {
   }
 
   const gemma::Config& config_;
-  ThreadPool& pool_;
+  kernels::TileStore& store_;
   std::string path_;
   std::unordered_map<std::string, gemma::TensorSpec> specs_;
   std::unordered_map<std::string, const Tensor*> tensors_;
@@ -376,22 +382,67 @@ int64_t Weights::BytesPerToken() const {
 }
 
 Result<Weights> BindWeights(gemma::Config config, checkpoint::Checkpoint checkpoint,
-                            ThreadPool& pool) {
+                            kernels::TileStore& store) {
   const auto files = std::make_shared<const checkpoint::Checkpoint>(std::move(checkpoint));
   Weights weights{.config = std::move(config), .files = files};
-  NIBBLE_ASSIGN_OR_RETURN(Binder binder, Binder::Create(weights.config, *files, pool));
+  NIBBLE_ASSIGN_OR_RETURN(Binder binder, Binder::Create(weights.config, *files, store));
   NIBBLE_RETURN_IF_ERROR(BindAll(binder, files->path().string(), &weights));
   return weights;
 }
 
-Result<Weights> LoadWeights(const std::filesystem::path& path, ThreadPool& pool) {
+namespace {
+
+Result<Weights> LoadInto(kernels::TileStore& store, const std::filesystem::path& path) {
   if (checkpoint::IsGgufPath(path)) {
     NIBBLE_ASSIGN_OR_RETURN(checkpoint::GgufFile file, checkpoint::GgufFile::Open(path));
-    return BindGguf(std::move(file), pool);
+    return BindGguf(std::move(file), store);
   }
   NIBBLE_ASSIGN_OR_RETURN(gemma::Config config, gemma::ReadConfig(path));
   NIBBLE_ASSIGN_OR_RETURN(checkpoint::Checkpoint checkpoint, checkpoint::Checkpoint::Open(path));
-  return BindWeights(std::move(config), std::move(checkpoint), pool);
+  return BindWeights(std::move(config), std::move(checkpoint), store);
+}
+
+// What tells a model's files from others and from themselves after a change: their names, sizes
+// and times of last change.
+Result<std::string> FilesDigest(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> files = {path};
+  std::error_code error;
+  if (fs::is_directory(path, error)) {
+    files.clear();
+    for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+      const fs::path extension = entry.path().extension();
+      if (extension == ".safetensors" || extension == ".json") files.push_back(entry.path());
+    }
+    std::ranges::sort(files);
+  }
+  std::string facts;
+  for (const fs::path& file : files) {
+    const uintmax_t bytes = fs::file_size(file, error);
+    if (error) return Fail("{}: {}", file.string(), error.message());
+    const auto changed = fs::last_write_time(file, error).time_since_epoch().count();
+    facts += fmt::format("{} {} {}\n", fs::absolute(file).string(), bytes, changed);
+  }
+  return Sha256Hex(std::as_bytes(std::span(facts)));
+}
+
+}  // namespace
+
+Result<Weights> LoadWeights(const std::filesystem::path& path, ThreadPool& pool,
+                            const std::filesystem::path& cache_directory) {
+  kernels::TileStore store(pool);
+  if (cache_directory.empty()) return LoadInto(store, path);
+  NIBBLE_ASSIGN_OR_RETURN(const std::string digest, FilesDigest(path));
+  const std::filesystem::path cache = cache_directory / (digest.substr(0, 32) + ".tiles");
+  std::error_code error;
+  if (std::filesystem::exists(cache, error)) {
+    NIBBLE_ASSIGN_OR_RETURN(kernels::TileStore saved,
+                            kernels::TileStore::Open(cache, digest, pool));
+    return LoadInto(saved, path);
+  }
+  NIBBLE_ASSIGN_OR_RETURN(Weights weights, LoadInto(store, path));
+  NIBBLE_RETURN_IF_ERROR(store.Save(cache, digest));
+  return weights;
 }
 
 }  // namespace nibble::model

@@ -93,11 +93,15 @@ struct Weights {
   int64_t BytesPerToken() const;
 };
 
-// Opens a model directory (config.json and safetensors) or a GGUF file (weights_gguf.h).
-Result<Weights> LoadWeights(const std::filesystem::path& path, ThreadPool& pool);
+// Opens a model directory (config.json and safetensors) or a GGUF file (weights_gguf.h). With a
+// cache directory, the tiled matrices are kept there in a file of this model, and when it is there
+// already it is mapped instead of copying them. Errors: those of the files; a cache that is not
+// whole or cannot be written.
+Result<Weights> LoadWeights(const std::filesystem::path& path, ThreadPool& pool,
+                            const std::filesystem::path& cache_directory = {});
 
-// The same from a config and a checkpoint already open.
+// The same from a config and a checkpoint already open, tiled into `store`.
 Result<Weights> BindWeights(gemma::Config config, checkpoint::Checkpoint checkpoint,
-                            ThreadPool& pool);
+                            kernels::TileStore& store);
 
 }  // namespace nibble::model

@@ -66,7 +66,7 @@ TableFormat TableFormatOf(GgmlType type) {
 
 // F16 or F32 values: in bf16 where that holds each of them, else in float32.
 PackedWeight PackFloats(std::span<const std::byte> bytes, DType dtype, int64_t n_rows,
-                        int64_t n_columns, ThreadPool& pool) {
+                        int64_t n_columns, kernels::TileStore& store) {
   std::vector<float> values(static_cast<size_t>(n_rows * n_columns));
   std::vector<uint16_t> halves(values.size());
   bool fits = true;
@@ -76,30 +76,30 @@ PackedWeight PackFloats(std::span<const std::byte> bytes, DType dtype, int64_t n
     fits = fits && Bf16ToFloat(halves[i]) == values[i];
   }
   if (fits) {
-    return PackedWeight::FromBf16(std::as_bytes(std::span(halves)), n_rows, n_columns, pool);
+    return PackedWeight::FromBf16(std::as_bytes(std::span(halves)), n_rows, n_columns, store);
   }
-  return PackedWeight::FromFloat32(std::as_bytes(std::span(values)), n_rows, n_columns, pool);
+  return PackedWeight::FromFloat32(std::as_bytes(std::span(values)), n_rows, n_columns, store);
 }
 
 PackedWeight PackAs(GgmlType type, std::span<const std::byte> bytes, int64_t n_rows,
-                    int64_t n_columns, ThreadPool& pool) {
+                    int64_t n_columns, kernels::TileStore& store) {
   switch (type) {
     case GgmlType::kQ40:
-      return PackedWeight::FromQ40(bytes, n_rows, n_columns, pool);
+      return PackedWeight::FromQ40(bytes, n_rows, n_columns, store);
     case GgmlType::kQ6K:
-      return PackedWeight::FromQ6K(bytes, n_rows, n_columns, pool);
+      return PackedWeight::FromQ6K(bytes, n_rows, n_columns, store);
     case GgmlType::kBF16:
-      return PackedWeight::FromBf16(bytes, n_rows, n_columns, pool);
+      return PackedWeight::FromBf16(bytes, n_rows, n_columns, store);
     default:
-      return PackFloats(bytes, DTypeOf(type), n_rows, n_columns, pool);
+      return PackFloats(bytes, DTypeOf(type), n_rows, n_columns, store);
   }
 }
 
 class GgufSource : public WeightSource {
  public:
   static Result<GgufSource> Create(const gemma::Config& config, const GgufFile& file,
-                                   ThreadPool& pool) {
-    GgufSource source(file, pool);
+                                   kernels::TileStore& store) {
+    GgufSource source(file, store);
     for (gemma::TensorSpec& spec : gemma::ExpectedTensors(config)) {
       std::string name = spec.name;
       source.shapes_.emplace(std::move(name), std::move(spec.shape));
@@ -119,7 +119,7 @@ class GgufSource : public WeightSource {
 
   Status BindMatrix(const std::string& name, PackedWeight& weight) override {
     NIBBLE_ASSIGN_OR_RETURN(const GgufTensor* tensor, Find(name, kMatrixTypes));
-    weight = PackAs(tensor->type, file_.Bytes(*tensor), tensor->dims[1], tensor->dims[0], pool_);
+    weight = PackAs(tensor->type, file_.Bytes(*tensor), tensor->dims[1], tensor->dims[0], store_);
     ReleasePages(file_.Bytes(*tensor));  // of what was copied, only the copy stays resident
     return {};
   }
@@ -131,7 +131,7 @@ class GgufSource : public WeightSource {
     for (size_t i = 0; i < n_experts; ++i) {
       bank.push_back(PackAs(tensor->type,
                             file_.Bytes(*tensor).subspan(i * expert_bytes, expert_bytes),
-                            tensor->dims[1], tensor->dims[0], pool_));
+                            tensor->dims[1], tensor->dims[0], store_));
     }
     ReleasePages(file_.Bytes(*tensor));
     return {};
@@ -159,7 +159,7 @@ class GgufSource : public WeightSource {
   Status CheckNothingLeft() const override { return {}; }
 
  private:
-  GgufSource(const GgufFile& file, ThreadPool& pool) : file_(file), pool_(pool) {}
+  GgufSource(const GgufFile& file, kernels::TileStore& store) : file_(file), store_(store) {}
 
   Result<const GgufTensor*> Find(const std::string& name,
                                  std::initializer_list<GgmlType> types) const {
@@ -182,7 +182,7 @@ class GgufSource : public WeightSource {
   }
 
   const GgufFile& file_;
-  ThreadPool& pool_;
+  kernels::TileStore& store_;
   std::unordered_map<std::string, std::vector<int64_t>> shapes_;  // by canonical name,
   std::unordered_map<std::string, const GgufTensor*> tensors_;    // as are these
 };
@@ -228,11 +228,11 @@ void ReadGgufRow(const Table& table, int64_t row, float* out) {
   }
 }
 
-Result<Weights> BindGguf(GgufFile file, ThreadPool& pool) {
+Result<Weights> BindGguf(GgufFile file, kernels::TileStore& store) {
   NIBBLE_ASSIGN_OR_RETURN(gemma::Config config, gemma::ConfigFromGguf(file));
   const auto files = std::make_shared<const GgufFile>(std::move(file));
   Weights weights{.config = std::move(config), .files = files};
-  NIBBLE_ASSIGN_OR_RETURN(GgufSource source, GgufSource::Create(weights.config, *files, pool));
+  NIBBLE_ASSIGN_OR_RETURN(GgufSource source, GgufSource::Create(weights.config, *files, store));
   NIBBLE_RETURN_IF_ERROR(BindAll(source, files->where(), &weights));
   return weights;
 }

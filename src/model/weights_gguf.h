@@ -8,13 +8,12 @@
 #pragma once
 
 #include "base/result.h"
-#include "base/thread_pool.h"
 #include "checkpoint/gguf_file.h"
 #include "model/weights.h"
 
 namespace nibble::model {
 
-Result<Weights> BindGguf(checkpoint::GgufFile file, ThreadPool& pool);
+Result<Weights> BindGguf(checkpoint::GgufFile file, kernels::TileStore& store);
 
 // The values of a row of a table in F16, F32, Q4_0 or Q6_K, as ggml's reader has them.
 void ReadGgufRow(const Table& table, int64_t row, float* out);

@@ -50,8 +50,8 @@ float ExpectedScale(const std::vector<float>& values, DType dtype) {
 }
 
 int ExpectedCode(float value, float scale) {
-  const auto code = std::lrint(value / scale);  // half to even, the default rounding
-  return static_cast<int>(std::clamp<long>(code, -127, 127));
+  const auto code = static_cast<int64_t>(std::lrint(value / scale));  // half to even, the default
+  return static_cast<int>(std::clamp<int64_t>(code, -127, 127));
 }
 
 int CodeAt(const Int8Matrix& matrix, int64_t row, size_t column) {

@@ -69,9 +69,10 @@ TEST(MatmulInt8Channel, IsTheIntegerSumTimesBothScales) {
   const std::vector<float> x_scales = {0.01f, 0.3f, 2.0f, 1.0f, 0.7f, 0.1f, 0.02f};
 
   ThreadPool pool(1);
+  TileStore store(pool);
   const PackedWeight weight =
       PackedWeight::FromInt8Channel(std::as_bytes(std::span(w)), std::as_bytes(std::span(w_scales)),
-                                    DType::kF32, kRows, kColumns, pool);
+                                    DType::kF32, kRows, kColumns, store);
   for (const KernelTable* kernels : AvailableKernels()) {
     std::vector<float> y(kTokens * kRows);
     for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 1}, {1, 5}}) {

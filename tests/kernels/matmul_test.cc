@@ -37,18 +37,20 @@ struct Weight {
 
 Weight RandomBf16(int64_t n, int64_t k, int seed) {
   ThreadPool pool(2);
+  TileStore store(pool);
   std::vector<uint16_t> bits;
   Weight weight;
   for (const float value : RandomFloats(n * k, seed)) {
     bits.push_back(FloatToBf16(value));
     weight.values.push_back(Bf16ToFloat(bits.back()));
   }
-  weight.packed = PackedWeight::FromBf16(std::as_bytes(std::span(bits)), n, k, pool);
+  weight.packed = PackedWeight::FromBf16(std::as_bytes(std::span(bits)), n, k, store);
   return weight;
 }
 
 Weight RandomInt4(int64_t n, int64_t k, int seed) {
   ThreadPool pool(2);
+  TileStore store(pool);
   std::mt19937 random(seed);
   std::vector<uint8_t> packed(n * k / 2);
   std::vector<uint16_t> scales;
@@ -59,14 +61,15 @@ Weight RandomInt4(int64_t n, int64_t k, int seed) {
     packed[i / 2] |= static_cast<uint8_t>((code + 8) << (i % 2 * 4));
     weight.values.push_back(code * static_cast<double>(Fp16ToFloat(scales[i / 32])));
   }
-  weight.packed = PackedWeight::FromInt4(std::as_bytes(std::span(packed)),
-                                         std::as_bytes(std::span(scales)), DType::kF16, n, k, pool);
+  weight.packed = PackedWeight::FromInt4(
+      std::as_bytes(std::span(packed)), std::as_bytes(std::span(scales)), DType::kF16, n, k, store);
   return weight;
 }
 
 // The same codes and scales as Q4_0 blocks.
 PackedWeight AsQ40(const Weight& weight) {
   ThreadPool pool(2);
+  TileStore store(pool);
   const WeightView& view = weight.packed.view();
   std::vector<std::byte> blocks(view.n_rows * view.n_blocks * formats::kQ40BlockBytes);
   for (int64_t i = 0; i < view.n_rows * view.n_blocks; ++i) {
@@ -82,11 +85,12 @@ PackedWeight AsQ40(const Weight& weight) {
     }
     formats::PackQ40Block(codes, scale, std::span(blocks).subspan(i * 18).first<18>());
   }
-  return PackedWeight::FromQ40(blocks, view.n_rows, view.n_columns, pool);
+  return PackedWeight::FromQ40(blocks, view.n_rows, view.n_columns, store);
 }
 
 Weight RandomQ6K(int64_t n, int64_t k, int seed) {
   ThreadPool pool(2);
+  TileStore store(pool);
   const std::vector<float> floats = RandomFloats(n * k, seed);
   std::vector<std::byte> blocks(n * k / 256 * formats::kQ6KBlockBytes);
   Weight weight;
@@ -100,16 +104,17 @@ Weight RandomQ6K(int64_t n, int64_t k, int seed) {
       weight.values.push_back(codes[j] * static_cast<double>(steps[j / 16]));
     }
   }
-  weight.packed = PackedWeight::FromQ6K(blocks, n, k, pool);
+  weight.packed = PackedWeight::FromQ6K(blocks, n, k, store);
   return weight;
 }
 
 Weight RandomFloat32(int64_t n, int64_t k, int seed) {
   ThreadPool pool(2);
+  TileStore store(pool);
   const std::vector<float> floats = RandomFloats(n * k, seed);
   Weight weight;
   weight.values.assign(floats.begin(), floats.end());
-  weight.packed = PackedWeight::FromFloat32(std::as_bytes(std::span(floats)), n, k, pool);
+  weight.packed = PackedWeight::FromFloat32(std::as_bytes(std::span(floats)), n, k, store);
   return weight;
 }
 
@@ -351,6 +356,7 @@ TEST_P(EveryTable, MultipliesTheLargestValuesAsScalarDoes) {
   constexpr int64_t kRows = 19;
   constexpr int64_t kColumns = 64;
   ThreadPool pool(1);
+  TileStore store(pool);
   std::vector<float> x = RandomFloats(6 * kColumns, 21);
   for (size_t i = 0; i < 4 * kColumns; ++i) x[i] = i / kColumns % 2 == 0 ? 1.5f : -1.5f;
   for (size_t i = 2 * kColumns; i < 4 * kColumns; i += 4) x[i] = x[i + 1] = -x[i + 2];
@@ -362,9 +368,9 @@ TEST_P(EveryTable, MultipliesTheLargestValuesAsScalarDoes) {
     const auto bytes = std::as_bytes(std::span(packed));
     for (const PackedWeight& w :
          {PackedWeight::FromInt4(bytes, std::as_bytes(std::span(scales)), DType::kF32, kRows,
-                                 kColumns, pool),
+                                 kColumns, store),
           PackedWeight::FromInt4(bytes, std::as_bytes(std::span(bf16_scales)), DType::kBF16, kRows,
-                                 kColumns, pool)}) {
+                                 kColumns, store)}) {
       Rounded rounded(x, kColumns);
       ExpectSameBytes(MultiplyInt8(w, rounded), MultiplyInt8(w, rounded, *GetParam()), "int8",
                       w.view(), 6);

@@ -123,7 +123,8 @@ inline Result<Weights> Bind(const gemma::Config& config, const std::vector<TestT
   CHECK(checkpoint.has_value());
   std::filesystem::remove_all(dir);  // the mapping stays
   ThreadPool pool(1);
-  return BindWeights(config, *std::move(checkpoint), pool);
+  kernels::TileStore store(pool);
+  return BindWeights(config, *std::move(checkpoint), store);
 }
 
 inline std::vector<int32_t> RandomPrompt(const gemma::Config& config, int n, int seed = 1) {

@@ -5,6 +5,7 @@
 #include "kernels/avx2/avx2.h"
 #include "kernels/avx2/lanes.h"
 #include "kernels/floats16/lanes.h"
+#include "kernels/floats16/prefetch.h"
 
 namespace nibble::kernels::avx2 {
 namespace {
@@ -17,6 +18,7 @@ void Pass(const WeightView& w, int64_t tile_idx, const int8_t* x, const float* x
   const __m256i ones = _mm256_set1_epi16(1);
   __m256i sums[kTokens][2] = {};
   for (int64_t k = 0; k < padded; k += 4) {
+    if (k % kBlockK == 0) floats16::PrefetchNextTiles(w, tile_idx, 1, k / kBlockK);
     const auto* bytes = reinterpret_cast<const __m256i*>(tile + k * kTileRows);
     const __m256i codes[2] = {_mm256_load_si256(bytes), _mm256_load_si256(bytes + 1)};
     const __m256i sizes[2] = {_mm256_abs_epi8(codes[0]), _mm256_abs_epi8(codes[1])};

@@ -6,6 +6,7 @@
 #include "kernels/avx2/avx2.h"
 #include "kernels/avx2/lanes.h"
 #include "kernels/floats16/lanes.h"
+#include "kernels/floats16/prefetch.h"
 #include "kernels/scalar/scalar.h"
 
 namespace nibble::kernels::avx2 {
@@ -208,6 +209,7 @@ void PassFloat(const WeightView& w, int64_t tile_idx, const float* x, int64_t n_
   const Tiles<kTiles> tiles(w, tile_idx);
   const int64_t stride = w.n_columns;
   for (int64_t block_idx = 0; block_idx < w.n_blocks; ++block_idx) {
+    floats16::PrefetchNextTiles(w, tile_idx, kTiles, block_idx);
     const int64_t k = block_idx * kBlockK;
     for (int64_t t = 0; t < n_tokens; t += kTokens) {
       const float* values = x + t * stride + k;
@@ -254,6 +256,7 @@ void PassInt8(const WeightView& w, int64_t tile_idx, const Int8Rows& x, int64_t 
   const Tiles<kTiles> tiles(w, tile_idx);
   const int64_t n_blocks = w.n_blocks;
   for (int64_t block_idx = 0; block_idx < n_blocks; ++block_idx) {
+    floats16::PrefetchNextTiles(w, tile_idx, kTiles, block_idx);
     const Int4Block<kTiles> block(tiles, block_idx);
     for (int64_t t = 0; t < n_tokens; t += kGroupTokens) {
       const int64_t n_group = Min(kGroupTokens, n_tokens - t);

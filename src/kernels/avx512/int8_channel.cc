@@ -4,6 +4,7 @@
 
 #include "kernels/avx512/avx512.h"
 #include "kernels/avx512/lanes.h"
+#include "kernels/floats16/prefetch.h"
 
 namespace nibble::kernels::avx512 {
 namespace {
@@ -17,6 +18,7 @@ void Pass(const WeightView& w, int64_t tile_idx, const int8_t* x, const float* x
   __m512i sums[kTokens][kTiles] = {};
   __m512i x_sums[kTokens] = {};
   for (int64_t k = 0; k < padded; k += 4) {
+    if (k % kBlockK == 0) floats16::PrefetchNextTiles(w, tile_idx, kTiles, k / kBlockK);
     __m512i codes[kTiles];
     for (int i = 0; i < kTiles; ++i) {
       const std::byte* tile = w.tiles + (tile_idx + i) * w.tile_bytes;

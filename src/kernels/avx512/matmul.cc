@@ -5,6 +5,7 @@
 
 #include "kernels/avx512/avx512.h"
 #include "kernels/avx512/lanes.h"
+#include "kernels/floats16/prefetch.h"
 #include "kernels/scalar/scalar.h"
 
 namespace nibble::kernels::avx512 {
@@ -179,6 +180,7 @@ void PassFloat(const WeightView& w, int64_t tile_idx, const float* x, int64_t n_
     }
   };
   for (int64_t block_idx = 0; block_idx < w.n_blocks; ++block_idx) {
+    floats16::PrefetchNextTiles(w, tile_idx, kTiles, block_idx);
     int64_t t = 0;
     for (; t + kTokens <= n_tokens; t += kTokens) add.template operator()<kTokens>(block_idx, t);
     for (; t < n_tokens; ++t) add.template operator()<1>(block_idx, t);
@@ -194,6 +196,7 @@ void PassInt8(const WeightView& w, int64_t tile_idx, const Int8Rows& x, int64_t 
   const Tiles<kTiles> tiles(w, tile_idx);
   const int64_t n_blocks = w.n_blocks;
   for (int64_t block_idx = 0; block_idx < n_blocks; ++block_idx) {
+    floats16::PrefetchNextTiles(w, tile_idx, kTiles, block_idx);
     const Int4Block<kTiles> block(tiles, block_idx);
     const auto at = [&](int64_t t) { return From(x, t * n_blocks + block_idx); };
     int64_t t = 0;

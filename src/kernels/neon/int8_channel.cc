@@ -1,5 +1,6 @@
 // int8 times int8 over a whole row: each lane of a dot product adds four k of one row.
 #include "kernels/floats16/lanes.h"
+#include "kernels/floats16/prefetch.h"
 #include "kernels/neon/lanes.h"
 #include "kernels/neon/neon.h"
 
@@ -13,6 +14,7 @@ void Pass(const WeightView& w, int64_t tile_idx, const int8_t* x, const float* x
   const auto* tile = reinterpret_cast<const int8_t*>(w.tiles + tile_idx * w.tile_bytes);
   int32x4_t sums[kTokens][4] = {};
   for (int64_t k = 0; k < padded; k += 16) {
+    if (k % kBlockK == 0) floats16::PrefetchNextTiles(w, tile_idx, 1, k / kBlockK);
     int8x16_t values[kTokens];
     for (int t = 0; t < kTokens; ++t) values[t] = vld1q_s8(x + t * padded + k);
     const auto add = [&]<int kQuad>() {

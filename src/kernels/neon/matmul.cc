@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/floats16/lanes.h"
+#include "kernels/floats16/prefetch.h"
 #include "kernels/neon/lanes.h"
 #include "kernels/neon/neon.h"
 #include "kernels/scalar/scalar.h"
@@ -136,6 +137,7 @@ void Pass(const WeightView& w, int64_t tile_idx, int64_t n_tokens, float* y,
   std::memset(sums, 0, sizeof(Sums) * static_cast<size_t>(n_tokens));
   const std::byte* tile = w.tiles + tile_idx * w.tile_bytes;
   for (int64_t block_idx = 0; block_idx < w.n_blocks; ++block_idx) {
+    floats16::PrefetchNextTiles(w, tile_idx, 1, block_idx);
     add_block(tile, block_idx, [&](const auto& add) {
       int64_t t = 0;
       for (; t + 4 <= n_tokens; t += 4) add.template operator()<4>(t, sums + t);
