@@ -16,12 +16,13 @@ AtomicFile::AtomicFile(std::filesystem::path path, int fd) : path_(std::move(pat
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
     : path_(std::move(other.path_)),
       fd_(std::exchange(other.fd_, -1)),
-      size_bytes_(other.size_bytes_) {}
+      size_bytes_(other.size_bytes_),
+      is_kept_(other.is_kept_) {}
 
 AtomicFile::~AtomicFile() {
   if (fd_ < 0) return;
   ::close(fd_);
-  ::unlink(PartialPath().c_str());
+  if (!is_kept_) ::unlink(PartialPath().c_str());
 }
 
 std::filesystem::path AtomicFile::PartialPath() const { return path_.string() + ".partial"; }
@@ -32,6 +33,17 @@ Result<AtomicFile> AtomicFile::Create(const std::filesystem::path& path) {
   if (file.fd_ < 0) {
     return Fail("{}: cannot create: {}", file.PartialPath().string(), std::strerror(errno));
   }
+  return file;
+}
+
+Result<AtomicFile> AtomicFile::Reopen(const std::filesystem::path& path, uint64_t n_bytes) {
+  AtomicFile file(path, -1);
+  file.is_kept_ = true;
+  file.fd_ = ::open(file.PartialPath().c_str(), O_RDWR | O_CLOEXEC);
+  if (file.fd_ < 0 || ::ftruncate(file.fd_, static_cast<off_t>(n_bytes)) != 0) {
+    return Fail("{}: cannot go on with it: {}", file.PartialPath().string(), std::strerror(errno));
+  }
+  file.size_bytes_ = n_bytes;
   return file;
 }
 

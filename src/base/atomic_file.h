@@ -15,13 +15,16 @@ namespace nibble {
 class AtomicFile {
  public:
   static Result<AtomicFile> Create(const std::filesystem::path& path);
+  // Goes on with the first n_bytes of the partial file that Keep() has left.
+  static Result<AtomicFile> Reopen(const std::filesystem::path& path, uint64_t n_bytes);
 
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&&) = delete;
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
-  // Removes the partial file unless Commit() succeeded.
+  // Removes the partial file unless Commit() succeeded or Keep() was called.
   ~AtomicFile();
+  void Keep() { is_kept_ = true; }
 
   Status Append(std::span<const std::byte> bytes);
   // Writes at a place of its own; Append() goes on where it was.
@@ -44,6 +47,7 @@ class AtomicFile {
   std::filesystem::path path_;
   int fd_;
   uint64_t size_bytes_ = 0;
+  bool is_kept_ = false;
 };
 
 // Writes a small file in one go, atomically.

@@ -1,6 +1,9 @@
 #include "base/instruction_set.h"
 
 #include <fmt/ranges.h>
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
 
 #include <cstdlib>
 
@@ -14,6 +17,8 @@ std::string_view Name(InstructionSet set) {
       return "avx2";
     case InstructionSet::kAvx512:
       return "avx512";
+    case InstructionSet::kNeon:
+      return "neon";
   }
   return "?";
 }
@@ -21,11 +26,17 @@ std::string_view Name(InstructionSet set) {
 std::vector<InstructionSet> AvailableInstructionSets() {
   std::vector<InstructionSet> sets = {InstructionSet::kScalar};
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) sets.push_back(InstructionSet::kAvx2);
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("f16c")) {
+    sets.push_back(InstructionSet::kAvx2);
+  }
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512vnni")) {
     sets.push_back(InstructionSet::kAvx512);
   }
+#elif defined(__aarch64__)
+  if ((getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0) sets.push_back(InstructionSet::kNeon);
 #endif
   return sets;
 }

@@ -1,5 +1,6 @@
 // Which vector instructions to use: decided at run time, by what the CPU has or by what is asked
-// for. Thread-safe. Tested by instruction_set_test.cc.
+// for, in one place for kernels, grid recovery and verify; one that has no code for a set uses
+// plain code. Thread-safe. Tested by instruction_set_test.cc.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,9 @@ namespace nibble {
 
 enum class InstructionSet : uint8_t {
   kScalar,  // what the compiler makes of plain code for the oldest CPU of the architecture
-  kAvx2,
-  kAvx512,  // F, BW, DQ and VL
+  kAvx2,    // with FMA and F16C
+  kAvx512,  // F, BW, DQ, VL and VNNI
+  kNeon,    // with dot products
 };
 
 std::string_view Name(InstructionSet set);

@@ -5,10 +5,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <utility>
+
+#include "base/check.h"
 
 namespace nibble {
 namespace {
@@ -89,6 +92,21 @@ void PrefetchPages(std::span<const std::byte> mapped) {
 void ReleasePages(std::span<const std::byte> mapped) {
   const auto [begin, n_bytes] = WholePages(mapped);
   if (n_bytes > 0) ::madvise(begin, n_bytes, MADV_DONTNEED);
+}
+
+std::optional<size_t> FirstDifference(std::span<const std::byte> a, std::span<const std::byte> b) {
+  constexpr size_t kPieceBytes = size_t{8} << 20;
+  CHECK(a.size() == b.size());
+  for (size_t begin = 0; begin < a.size(); begin += kPieceBytes) {
+    const auto left = a.subspan(begin, std::min(kPieceBytes, a.size() - begin));
+    const auto right = b.subspan(begin, left.size());
+    if (std::memcmp(left.data(), right.data(), left.size()) != 0) {
+      return begin + static_cast<size_t>(std::ranges::mismatch(left, right).in1 - left.begin());
+    }
+    ReleasePages(left);
+    ReleasePages(right);
+  }
+  return std::nullopt;
 }
 
 Result<std::string> ReadTextFile(const std::filesystem::path& path) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -40,6 +41,10 @@ class MappedFile {
 // file keeps little of it resident. Hints: reading the bytes is right before, between and after.
 void PrefetchPages(std::span<const std::byte> mapped);
 void ReleasePages(std::span<const std::byte> mapped);
+
+// Where two ranges of mapped files of equal length first differ; nothing if they do not. A piece at
+// a time is compared and let go of.
+std::optional<size_t> FirstDifference(std::span<const std::byte> a, std::span<const std::byte> b);
 
 // The whole content of a (small) text file.
 Result<std::string> ReadTextFile(const std::filesystem::path& path);

@@ -29,11 +29,12 @@ void Sha256::Update(std::span<const std::byte> bytes) {
   CHECK(EVP_DigestUpdate(Context(context_.get()), bytes.data(), bytes.size()) == 1);
 }
 
-std::string Sha256::Hex() {
+std::string Sha256::Hex() const {
+  const std::unique_ptr<void, Deleter> copy(EVP_MD_CTX_new());  // ending a digest uses it up
+  CHECK(EVP_MD_CTX_copy_ex(Context(copy.get()), Context(context_.get())) == 1);
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned int size_bytes = 0;
-  CHECK(EVP_DigestFinal_ex(Context(context_.get()), digest.data(), &size_bytes) == 1);
-  context_.reset();
+  CHECK(EVP_DigestFinal_ex(Context(copy.get()), digest.data(), &size_bytes) == 1);
   std::string hex;
   for (unsigned int i = 0; i < size_bytes; ++i) hex += fmt::format("{:02x}", digest[i]);
   return hex;

@@ -18,8 +18,8 @@ class Sha256 {
   Sha256();
 
   void Update(std::span<const std::byte> bytes);
-  // Of all bytes so far; ends the digest, which may then not be used any more.
-  std::string Hex();
+  // Of all bytes so far, to which more may be added.
+  std::string Hex() const;
 
  private:
   struct Deleter {

@@ -99,12 +99,25 @@ Result<const std::vector<T>*> GetGgufArray(const GgufHeader& header, std::string
 Result<uint64_t> GetGgufUnsigned(const GgufHeader& header, std::string_view key,
                                  std::string_view where);
 
+// The bytes of a file (version 3) before its first tensor, and how many of padding follow a tensor
+// of so many. Of `tensors` only name, type and dims are read. Keys and names are unique and not
+// empty; an entry "general.alignment", if there is one, is obeyed. `where` begins error messages.
+struct GgufLayout {
+  std::string header;
+  uint64_t alignment_bytes = kGgufDefaultAlignmentBytes;
+
+  uint64_t PaddingAfter(uint64_t size_bytes) const {
+    return (alignment_bytes - size_bytes % alignment_bytes) % alignment_bytes;
+  }
+};
+Result<GgufLayout> LayOutGguf(std::span<const GgufEntry> metadata,
+                              std::span<const GgufTensor> tensors, std::string_view where);
+
 // Writes one GGUF file (version 3): declare metadata and tensors, then append the tensors' bytes in
 // the declared order in pieces of any size; padding is the writer's. Same declaration, same bytes.
 class GgufWriter {
  public:
-  // Of `tensors` only name, type and dims are read. Keys and names are unique and not empty; an
-  // entry "general.alignment", if there is one, is obeyed.
+  // As of LayOutGguf.
   static Result<GgufWriter> Create(const std::filesystem::path& path,
                                    std::span<const GgufEntry> metadata,
                                    std::span<const GgufTensor> tensors);
@@ -116,14 +129,12 @@ class GgufWriter {
   Status Commit();
 
  private:
-  GgufWriter(AtomicFile file, std::vector<uint64_t> tensor_bytes, uint64_t alignment_bytes);
-
-  Status PadToAlignment();
+  GgufWriter(AtomicFile file, GgufLayout layout, std::vector<uint64_t> tensor_bytes);
 
   AtomicFile file_;
+  GgufLayout layout_;
   std::vector<uint64_t> tensor_bytes_;  // still to come, per tensor
   size_t tensor_idx_ = 0;
-  uint64_t alignment_bytes_;
 };
 
 template <typename T>

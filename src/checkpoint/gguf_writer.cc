@@ -42,10 +42,6 @@ uint64_t Alignment(std::span<const GgufEntry> metadata) {
   return *bytes;
 }
 
-uint64_t RoundUp(uint64_t n_bytes, uint64_t alignment_bytes) {
-  return (n_bytes + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
-}
-
 uint64_t SizeBytes(const GgufTensor& tensor) {
   const std::optional<GgmlTypeInfo> info = FindGgmlType(static_cast<uint32_t>(tensor.type));
   CHECK(info.has_value());
@@ -58,17 +54,10 @@ uint64_t SizeBytes(const GgufTensor& tensor) {
 
 }  // namespace
 
-GgufWriter::GgufWriter(AtomicFile file, std::vector<uint64_t> tensor_bytes,
-                       uint64_t alignment_bytes)
-    : file_(std::move(file)),
-      tensor_bytes_(std::move(tensor_bytes)),
-      alignment_bytes_(alignment_bytes) {}
-
-Result<GgufWriter> GgufWriter::Create(const std::filesystem::path& path,
-                                      std::span<const GgufEntry> metadata,
-                                      std::span<const GgufTensor> tensors) {
-  const uint64_t alignment_bytes = Alignment(metadata);
-  std::string header = "GGUF";
+Result<GgufLayout> LayOutGguf(std::span<const GgufEntry> metadata,
+                              std::span<const GgufTensor> tensors, std::string_view where) {
+  GgufLayout layout{.header = "GGUF", .alignment_bytes = Alignment(metadata)};
+  std::string& header = layout.header;
   Put(header, kVersion);
   Put(header, uint64_t{tensors.size()});
   Put(header, uint64_t{metadata.size()});
@@ -79,13 +68,12 @@ Result<GgufWriter> GgufWriter::Create(const std::filesystem::path& path,
     Put(header, static_cast<uint32_t>(entry.value.index()));
     std::visit([&](const auto& value) { Put(header, value); }, entry.value);
   }
-  std::vector<uint64_t> tensor_bytes;
   std::set<std::string_view> names;
   uint64_t offset_bytes = 0;
   for (const GgufTensor& tensor : tensors) {
     CHECK(!tensor.name.empty() && names.insert(tensor.name).second);
     if (tensor.name.size() > kGgufMaxWrittenNameBytes) {
-      return Fail("{}: tensor {}: name of {} bytes, readers accept {}", path.string(),
+      return Fail("{}: tensor {}: name of {} bytes, readers accept {}", where,
                   QuoteForMessage(tensor.name), tensor.name.size(), kGgufMaxWrittenNameBytes);
     }
     Put(header, tensor.name);
@@ -93,20 +81,25 @@ Result<GgufWriter> GgufWriter::Create(const std::filesystem::path& path,
     for (const int64_t dim : tensor.dims) Put(header, dim);
     Put(header, static_cast<uint32_t>(tensor.type));
     Put(header, offset_bytes);
-    tensor_bytes.push_back(SizeBytes(tensor));
-    offset_bytes += RoundUp(tensor_bytes.back(), alignment_bytes);
+    const uint64_t size_bytes = SizeBytes(tensor);
+    offset_bytes += size_bytes + layout.PaddingAfter(size_bytes);
   }
-  NIBBLE_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
-  NIBBLE_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(header))));
-  GgufWriter writer(std::move(file), std::move(tensor_bytes), alignment_bytes);
-  NIBBLE_RETURN_IF_ERROR(writer.PadToAlignment());
-  return writer;
+  header.append(layout.PaddingAfter(header.size()), '\0');
+  return layout;
 }
 
-Status GgufWriter::PadToAlignment() {
-  const uint64_t size_bytes = file_.size_bytes();
-  const std::vector<std::byte> zeros(RoundUp(size_bytes, alignment_bytes_) - size_bytes);
-  return file_.Append(zeros);
+GgufWriter::GgufWriter(AtomicFile file, GgufLayout layout, std::vector<uint64_t> tensor_bytes)
+    : file_(std::move(file)), layout_(std::move(layout)), tensor_bytes_(std::move(tensor_bytes)) {}
+
+Result<GgufWriter> GgufWriter::Create(const std::filesystem::path& path,
+                                      std::span<const GgufEntry> metadata,
+                                      std::span<const GgufTensor> tensors) {
+  NIBBLE_ASSIGN_OR_RETURN(GgufLayout layout, LayOutGguf(metadata, tensors, path.string()));
+  std::vector<uint64_t> tensor_bytes;
+  for (const GgufTensor& tensor : tensors) tensor_bytes.push_back(SizeBytes(tensor));
+  NIBBLE_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
+  NIBBLE_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(layout.header))));
+  return GgufWriter(std::move(file), std::move(layout), std::move(tensor_bytes));
 }
 
 Status GgufWriter::Append(std::span<const std::byte> bytes) {
@@ -121,7 +114,8 @@ Status GgufWriter::Append(std::span<const std::byte> bytes) {
     missing_bytes -= piece.size();
     if (missing_bytes == 0) {
       ++tensor_idx_;
-      NIBBLE_RETURN_IF_ERROR(PadToAlignment());
+      const std::vector<std::byte> zeros(layout_.PaddingAfter(file_.size_bytes()));
+      NIBBLE_RETURN_IF_ERROR(file_.Append(zeros));
     }
   }
   return {};

@@ -25,6 +25,21 @@ struct InspectOptions {
   int n_threads = AvailableCores();
 };
 
+void PrintUnknown(const repack::Anatomy& anatomy) {
+  if (anatomy.unknown.empty()) return;
+  constexpr size_t kShown = 10;
+  uint64_t n_bytes = 0;
+  for (const repack::UnknownTensor& tensor : anatomy.unknown) n_bytes += tensor.n_bytes;
+  fmt::print("\nNot part of the model that nibble knows: {} tensors, {} of the bytes\n",
+             anatomy.unknown.size(), FormatShare(n_bytes, anatomy.n_bytes));
+  for (size_t i = 0; i < std::min(anatomy.unknown.size(), kShown); ++i) {
+    fmt::print("  {} ({})\n", QuoteForMessage(anatomy.unknown[i].name),
+               FormatBytes(anatomy.unknown[i].n_bytes));
+  }
+  if (anatomy.unknown.size() > kShown)
+    fmt::print("  and {} more\n", anatomy.unknown.size() - kShown);
+}
+
 void PrintAnatomy(const std::string& path, const repack::Anatomy& anatomy) {
   fmt::print("{}: {}{}{}\n\n", path, anatomy.format, anatomy.architecture.empty() ? "" : ", ",
              anatomy.architecture);
@@ -40,6 +55,7 @@ void PrintAnatomy(const std::string& path, const repack::Anatomy& anatomy) {
   if (anatomy.duplicate_head.has_value()) {
     fmt::print("\n{} repeats embed_tokens byte for byte.\n", *anatomy.duplicate_head);
   }
+  PrintUnknown(anatomy);
   fmt::print("\nOrigin: {}.\n", anatomy.basis);
 }
 

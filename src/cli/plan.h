@@ -1,4 +1,4 @@
-// What `nibble plan DIR --device DEVICE` prints and answers, for `nibble inspect DIR --plan
+// What `nibble plan MODEL --device DEVICE` prints and answers, for `nibble inspect MODEL --plan
 // DEVICE`.
 #pragma once
 
@@ -8,6 +8,6 @@
 
 namespace nibble::cli {
 
-Result<int> PrintPlan(const std::string& dir, const std::string& device);
+Result<int> PrintPlan(const std::string& model, const std::string& device);
 
 }  // namespace nibble::cli

@@ -12,12 +12,12 @@
 #include <string>
 #include <utility>
 
-#include "base/peak_memory.h"
 #include "base/progress.h"
 #include "base/thread_pool.h"
 #include "cli/command.h"
 #include "cli/print_grid_counts.h"
 #include "cli/repack_gguf.h"
+#include "cli/run_facts.h"
 #include "cli/units.h"
 
 namespace nibble::cli {
@@ -104,7 +104,9 @@ void PrintReport(const RepackOptions& run, const repack::RepackReport& report) {
     if (report.CountOf(drop) > 0) fmt::print("dropped: {} {}\n", report.CountOf(drop), what);
   }
   for (const std::string& module : report.unpacked_linears) {
-    fmt::print("left in bf16: {} (its rows are not a multiple of 32)\n", module);
+    fmt::print("left in bf16: {} (its rows do not divide into groups of 32 on {} device{})\n",
+               module, report.options.tensor_parallel,
+               report.options.tensor_parallel == 1 ? "" : "s");
   }
   PrintCoverage(report);
   if (report.totals.grid.n_groups > 0) {
@@ -123,30 +125,13 @@ Status ReadSizes(RepackOptions* run) {
   return {};
 }
 
-// What differs from run to run and is therefore in no file that the run wrote.
-Json RunToJson(const RepackOptions& run, const repack::RepackReport& report, double seconds) {
-  return {{"seconds", seconds},
-          {"threads", run.options.n_threads},
-          {"peak_memory_bytes", PeakResidentBytes()},
-          {"max_memory_bytes", run.options.max_memory_bytes},
-          {"shards_taken_over", report.n_shards_taken_over}};
-}
-
-void PrintRun(const RepackOptions& run, const repack::RepackReport& report, double seconds) {
-  const double rate = static_cast<double>(report.source_bytes()) / std::max(seconds, 1e-3);
-  fmt::print(stderr, "{:.1f} s, {}/s of the source, peak memory {} of at most {}\n", seconds,
-             FormatBytes(static_cast<uint64_t>(rate)), FormatBytes(PeakResidentBytes()),
-             FormatBytes(run.options.max_memory_bytes));
-  if (report.n_shards_taken_over > 0) {
-    fmt::print(stderr, "{} of {} shards were finished before\n", report.n_shards_taken_over,
-               report.shards.size());
-  }
-}
-
 Result<int> RunRepack(RepackOptions run) {
   NIBBLE_RETURN_IF_ERROR(ReadSizes(&run));
   if (run.options.format == repack::Format::kGguf) {
-    if (run.options.resume) return Fail("--resume: a gguf is one file, which is written anew");
+    if (run.options.rounding != repack::Rounding::kNone || !run.max_shard_size.empty() ||
+        run.options.tensor_parallel > 1) {
+      return Fail("--rounding, --max-shard-size and --tensor-parallel are not for --format gguf");
+    }
     return RunRepackGguf(run.source, run.out, run.options,
                          run.embeddings.value_or(repack::GgufTables::kQ40), run.as_json);
   }
@@ -163,17 +148,24 @@ Result<int> RunRepack(RepackOptions run) {
                      [&](uint64_t done, uint64_t total) { bar.Update(done, total); });
   bar.Finish();
   if (!report.has_value()) return std::unexpected(report.error());
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const RunFacts facts = {
+      .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
+      .source_bytes = report->source_bytes()};
   if (run.as_json) {
     Json json = report->ToJson();
-    json["run"] = RunToJson(run, *report, seconds);
+    json["run"] = facts.ToJson(run.options);
+    json["run"]["shards_taken_over"] = report->n_shards_taken_over;
     fmt::print("{}\n", json.dump(2));
   } else {
     PrintReport(run, *report);
   }
   std::fflush(stdout);
-  if (!run.options.dry_run) PrintRun(run, *report, seconds);
+  if (run.options.dry_run) return kDone;
+  facts.Print(run.options);
+  if (report->n_shards_taken_over > 0) {
+    fmt::print(stderr, "{} of {} shards were finished before\n", report->n_shards_taken_over,
+               report->shards.size());
+  }
   return kDone;
 }
 
@@ -229,6 +221,12 @@ void AddRepack(CLI::App& root, Action* action) {
                     "Keep vision and audio towers and the multimodal architecture");
   command->add_flag("--allow-offgrid", run->options.allow_off_grid,
                     "Round groups that are off the grid, and count them, instead of stopping");
+  command
+      ->add_option("--tensor-parallel", run->options.tensor_parallel,
+                   "Devices that will share each layer: int4 linears that they cannot split into "
+                   "whole groups stay in bf16")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
   command->add_flag("--dry-run", run->options.dry_run, "Say what would be written; write nothing");
   command->add_option("--threads", run->options.n_threads, "Threads (default: the cores available)")
       ->check(CLI::Range(1, 1024));
@@ -237,8 +235,10 @@ void AddRepack(CLI::App& root, Action* action) {
                       "speed)");
   command->add_option("--max-shard-size", run->max_shard_size,
                       "Start another file before one gets larger than this (default: 4GiB)");
-  command->add_flag("--resume", run->options.resume,
-                    "Go on with OUT.partial of an interrupted run, from the shards it finished");
+  command->add_flag(
+      "--resume", run->options.resume,
+      "Go on with OUT.partial of an interrupted run, from the shards it finished or, gguf, "
+      "from where it was");
   command->add_flag("--json", run->as_json, "Print the report as JSON");
   command->callback([run, action] { *action = [run] { return RunRepack(*run); }; });
 }

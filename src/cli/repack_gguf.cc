@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "cli/command.h"
 #include "cli/model_files.h"
 #include "cli/print_grid_counts.h"
+#include "cli/run_facts.h"
 #include "cli/units.h"
 
 namespace nibble::cli {
@@ -25,15 +28,31 @@ void PrintSizes(const repack::GgufReport& report) {
   }
   fmt::print("{:<28} {:>14}\n", "padding", report.padding_bytes);
   fmt::print("{:<28} {:>14}, from {}\n", "total", total_bytes, report.source_bytes);
-  if (report.options.dry_run) return;
   fmt::print("{:<28} {:>14}\n{:<28} {:>14}\n", "header", report.header_bytes, "file",
              report.file_bytes);
+}
+
+void PrintReport(const std::filesystem::path& source, const std::filesystem::path& out,
+                 const repack::GgufReport& report) {
+  fmt::print("{} -> {}: gguf{}\n\n", source.string(), out.string(),
+             report.options.dry_run ? " (dry run, nothing written)" : "");
+  PrintSizes(report);
+  fmt::print("dropped: {} tensors\n", report.dropped.size());
+  for (const repack::GgufTensorReport& tensor : report.tensors) {
+    if (tensor.output.why.empty()) continue;
+    fmt::print("left in bf16: {} ({})\n", tensor.output.tensor.name, tensor.output.why);
+  }
+  if (!HasTokenizer(source)) {
+    fmt::print("{} has no tokenizer.json: the file holds no vocabulary\n", source.string());
+  }
+  if (!report.options.dry_run) PrintGridCounts(report.totals, DType::kF16);
 }
 
 }  // namespace
 
 Result<int> RunRepackGguf(const std::filesystem::path& source, const std::filesystem::path& out,
                           const repack::Options& options, repack::GgufTables tables, bool as_json) {
+  const auto start = std::chrono::steady_clock::now();
   NIBBLE_ASSIGN_OR_RETURN(std::vector<checkpoint::GgufEntry> tokenizer, GgufTokenizer(source));
   ProgressBar bar("repack");
   const auto report =
@@ -41,22 +60,24 @@ Result<int> RunRepackGguf(const std::filesystem::path& source, const std::filesy
                          [&](uint64_t done, uint64_t total) { bar.Update(done, total); });
   bar.Finish();
   if (!report.has_value()) return std::unexpected(report.error());
+  const RunFacts facts = {
+      .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
+      .source_bytes = report->source_bytes};
   if (as_json) {
-    fmt::print("{}\n", report->ToJson().dump(2));
-    return kDone;
+    Json json = report->ToJson();
+    json["run"] = facts.ToJson(options);
+    json["run"]["bytes_taken_over"] = report->taken_over_bytes;
+    fmt::print("{}\n", json.dump(2));
+  } else {
+    PrintReport(source, out, *report);
   }
-  fmt::print("{} -> {}: gguf{}\n\n", source.string(), out.string(),
-             options.dry_run ? " (dry run, nothing written)" : "");
-  PrintSizes(*report);
-  fmt::print("dropped: {} tensors\n", report->dropped.size());
-  for (const repack::GgufTensorReport& tensor : report->tensors) {
-    if (tensor.output.why.empty()) continue;
-    fmt::print("left in bf16: {} ({})\n", tensor.output.tensor.name, tensor.output.why);
+  std::fflush(stdout);
+  if (options.dry_run) return kDone;
+  facts.Print(options);
+  if (report->taken_over_bytes > 0) {
+    fmt::print(stderr, "{} of {} were written before\n", FormatBytes(report->taken_over_bytes),
+               FormatBytes(report->file_bytes));
   }
-  if (!HasTokenizer(source)) {
-    fmt::print("{} has no tokenizer.json: the file holds no vocabulary\n", source.string());
-  }
-  if (!options.dry_run) PrintGridCounts(report->totals, DType::kF16);
   return kDone;
 }
 

@@ -1,6 +1,8 @@
 #include "gemma/footprint.h"
 
 #include <algorithm>
+#include <span>
+#include <string>
 
 #include "base/check.h"
 
@@ -83,23 +85,59 @@ std::string_view Name(WeightFormat format) {
 WeightBytes TextWeightBytes(const Config& config, WeightFormat format) {
   WeightBytes total;
   for (const TensorSpec& spec : ExpectedTensors(config)) {
-    const WeightBytes bytes = BytesOf(spec, format);
-    total.Add(bytes);
+    WeightBytes bytes = BytesOf(spec, format);
     // Loaders refuse a head tied to a packed table, so it stands in the file twice.
-    const bool is_packed = StorageOf(spec.role, format) == Storage::kInt4;
-    if (spec.role == Role::kTokenEmbedding && is_packed && config.tie_word_embeddings) {
-      total.Add(bytes);
+    const bool is_repeated = spec.role == Role::kTokenEmbedding && config.tie_word_embeddings &&
+                             StorageOf(spec.role, format) == Storage::kInt4;
+    if (is_repeated) total.Add(bytes);
+    const bool has_head = is_repeated || !config.tie_word_embeddings;
+    if (spec.role == Role::kPleEmbedding || (spec.role == Role::kTokenEmbedding && has_head)) {
+      bytes.n_lookup_bytes = bytes.n_bytes;
     }
+    total.Add(bytes);
   }
   return total;
 }
 
 WeightBytes StoredBytes(const checkpoint::Checkpoint& checkpoint) {
   WeightBytes total{.n_bytes = checkpoint.size_bytes()};
+  uint64_t head_bytes = 0;
   for (const checkpoint::Tensor& tensor : checkpoint.tensors()) {
-    if (tensor.info.name.ends_with("_packed")) total.n_int4_bytes += tensor.info.size_bytes;
+    const std::string name = TextName(tensor.info.name).value_or("");
+    const uint64_t size_bytes = tensor.info.size_bytes;
+    if (name.ends_with("_packed")) total.n_int4_bytes += size_bytes;
+    if (name.starts_with("model.embed_tokens_per_layer.")) total.n_lookup_bytes += size_bytes;
+    if (name.starts_with("lm_head.")) head_bytes += size_bytes;
+  }
+  total.n_lookup_bytes += head_bytes;  // the token table takes as much
+  return total;
+}
+
+WeightBytes StoredBytes(const checkpoint::GgufHeader& file) {
+  WeightBytes total;
+  for (const checkpoint::GgufTensor& tensor : file.tensors) {
+    total.n_bytes += tensor.size_bytes;
+    if (tensor.type == checkpoint::GgmlType::kQ40)
+      total.n_int4_bytes += tensor.size_bytes / 18 * 16;
+    const bool has_head = file.FindTensor("output.weight") != nullptr;
+    if (tensor.name == "per_layer_token_embd.weight" ||
+        (tensor.name == "token_embd.weight" && has_head)) {
+      total.n_lookup_bytes += tensor.size_bytes;
+    }
   }
   return total;
+}
+
+uint64_t StepBytes(const Config& config, int64_t n_tokens) {
+  int64_t widest = 0;
+  // Only rows whose logits are wanted pass through the layers after those.
+  for (const LayerConfig& layer : std::span(config.layers).first(config.first_shared_layer())) {
+    const int64_t heads = int64_t{2} * (config.n_heads + layer.n_kv_heads) * layer.head_dim;
+    widest = std::max(widest, heads + int64_t{2} * layer.mlp_width);
+  }
+  const int64_t ple = int64_t{config.n_layers()} * config.ple_width;
+  const int64_t row = ple + int64_t{4} * config.hidden_size + widest;
+  return static_cast<uint64_t>((n_tokens * row + config.vocab_size) * int64_t{sizeof(float)});
 }
 
 uint64_t StoredTowerBytes(const checkpoint::Checkpoint& checkpoint) {

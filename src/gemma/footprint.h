@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/gguf.h"
 #include "gemma/config.h"
 #include "gemma/tensors.h"
 
@@ -34,24 +35,33 @@ std::string_view Name(WeightFormat format);
 struct WeightBytes {
   uint64_t n_bytes = 0;       // as the file stores them, scales included
   uint64_t n_int4_bytes = 0;  // of these, codes of 4 bits
+  // Of these, tables of which rows are looked up and nothing else: nibble leaves them in the file.
+  // A token table without a head of its own is one too, and stays.
+  uint64_t n_lookup_bytes = 0;
 
   // In an engine that keeps such a code in a byte.
   uint64_t n_widened_bytes() const { return n_bytes + n_int4_bytes; }
   void Add(const WeightBytes& other) {
     n_bytes += other.n_bytes;
     n_int4_bytes += other.n_int4_bytes;
+    n_lookup_bytes += other.n_lookup_bytes;
   }
 };
 
 // The text model's weights, written in `format`.
 WeightBytes TextWeightBytes(const Config& config, WeightFormat format);
 
-// A checkpoint's tensors as they are, towers included.
+// A checkpoint's tensors as they are, towers included; those of a GGUF file.
 WeightBytes StoredBytes(const checkpoint::Checkpoint& checkpoint);
+WeightBytes StoredBytes(const checkpoint::GgufHeader& file);
 // Of these, the towers'.
 uint64_t StoredTowerBytes(const checkpoint::Checkpoint& checkpoint);
 // Whether its linears are bf16 and not codes and scales.
 bool IsUnpacked(const checkpoint::Checkpoint& checkpoint);
+
+// What nibble's forward pass holds beside weights, K and V in a step of so many tokens: about the
+// float32 rows that are alive at once in the widest layer, and one row of logits.
+uint64_t StepBytes(const Config& config, int64_t n_tokens);
 
 struct KvFootprint {
   uint64_t full_bytes_per_token = 0;     // all full layers that own K and V

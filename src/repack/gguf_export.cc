@@ -5,10 +5,13 @@
 #include <optional>
 #include <utility>
 
+#include "base/instruction_set.h"
 #include "base/mapped_file.h"
-#include "base/task_queue.h"
-#include "checkpoint/gguf_file.h"
+#include "base/sha256.h"
+#include "checkpoint/checkpoint.h"
 #include "gemma/gguf.h"
+#include "repack/gguf_stream.h"
+#include "repack/resume.h"
 
 namespace nibble::repack {
 namespace {
@@ -16,19 +19,16 @@ namespace {
 using checkpoint::Checkpoint;
 using checkpoint::GgufArray;
 using checkpoint::GgufEntry;
+using checkpoint::GgufLayout;
 using checkpoint::GgufTensor;
-using checkpoint::GgufWriter;
 
 constexpr uint32_t kMostlyQ40 = 2;  // llama.cpp's number of such a file
 constexpr uint32_t kQuantizationVersion = 2;
-constexpr int64_t kSourceSliceBytes = int64_t{16} << 20;
 
 Status CheckOptions(const std::filesystem::path& out, const Options& options) {
-  std::error_code ignored;
   if (out.extension() != ".gguf") {
     return Fail("{}: expected a file name that ends in .gguf", out.string());
   }
-  if (std::filesystem::exists(out, ignored)) return Fail("{}: exists already", out.string());
   if (options.scale_dtype != DType::kF16) return Fail("gguf: the scales of Q4_0 are fp16");
   if (options.keep_towers) {
     return Fail(
@@ -89,7 +89,8 @@ Result<std::vector<GgufEntry>> Metadata(const std::filesystem::path& source,
 
 GgufReport StartReport(const Checkpoint& checkpoint, const Plan& plan, const Options& options,
                        const std::vector<GgufOutput>& outputs) {
-  GgufReport report{.options = options, .tensors = {}, .dropped = {}, .totals = {}};
+  GgufReport report;
+  report.options = options;
   report.source_bytes = checkpoint.size_bytes();
   for (const GgufOutput& output : outputs) {
     GgufTensorReport tensor{.output = output, .source = "", .counts = {}};
@@ -105,49 +106,6 @@ GgufReport StartReport(const Checkpoint& checkpoint, const Plan& plan, const Opt
         fmt::format("{}: {}", planned.source->info.name, Name(planned.action)));
   }
   return report;
-}
-
-Status WriteTensors(const std::filesystem::path& out, const std::vector<GgufEntry>& metadata,
-                    const gemma::Config& config, const ProgressFn& progress, GgufReport* report) {
-  std::vector<GgufTensor> declared;
-  uint64_t total_bytes = 0;
-  for (const GgufTensorReport& tensor : report->tensors) {
-    declared.push_back(tensor.output.tensor);
-    total_bytes += tensor.source_bytes;
-  }
-  NIBBLE_ASSIGN_OR_RETURN(GgufWriter writer, GgufWriter::Create(out, metadata, declared));
-  ThreadPool pool(report->options.n_threads);
-  TaskQueue writing;  // one slice behind; goes before `writer`
-  uint64_t done_bytes = 0;
-  for (GgufTensorReport& tensor : report->tensors) {
-    const GgufOutput& output = tensor.output;
-    if (output.source == nullptr) {
-      const std::vector<float> factors = gemma::GgufRopeFactors(config);
-      NIBBLE_RETURN_IF_ERROR(writing.Drain());
-      NIBBLE_RETURN_IF_ERROR(writer.Append(std::as_bytes(std::span(factors))));
-      continue;
-    }
-    const int64_t n_rows = GgufRows(output);
-    const int64_t row_bytes = static_cast<int64_t>(tensor.source_bytes) / n_rows;
-    const int64_t slice_rows = std::max<int64_t>(1, kSourceSliceBytes / row_bytes);
-    for (int64_t row = 0; row < n_rows; row += slice_rows) {
-      const int64_t row_end = std::min(row + slice_rows, n_rows);
-      const auto slice = output.source->bytes.subspan(
-          static_cast<size_t>(row * row_bytes), static_cast<size_t>((row_end - row) * row_bytes));
-      PrefetchPages(slice);
-      NIBBLE_ASSIGN_OR_RETURN(
-          std::vector<std::byte> bytes,
-          EncodeGgufRows(output, row, row_end, report->options, pool, &tensor.counts));
-      ReleasePages(slice);
-      NIBBLE_RETURN_IF_ERROR(writing.Drain());
-      writing.Push([&writer, encoded = std::move(bytes)] { return writer.Append(encoded); });
-      done_bytes += slice.size();
-      if (progress) progress(done_bytes, total_bytes);
-    }
-    report->totals.Merge(tensor.counts);
-  }
-  NIBBLE_RETURN_IF_ERROR(writing.Drain());
-  return writer.Commit();
 }
 
 }  // namespace
@@ -172,17 +130,12 @@ std::vector<GgufGroup> GgufReport::Groups() const {
 }
 
 Json GgufReport::ToJson() const {
-  Json json = {{"format", Name(options.format)},
-               {"allow_offgrid", options.allow_off_grid},
-               {"dry_run", options.dry_run},
-               {"source_bytes", source_bytes},
-               {"header_bytes", header_bytes},
-               {"padding_bytes", padding_bytes},
-               {"file_bytes", file_bytes},
-               {"grid", totals.ToJson()},
-               {"dropped", dropped},
-               {"groups", Json::array()},
-               {"tensors", Json::array()}};
+  Json json = {{"format", Name(options.format)}, {"allow_offgrid", options.allow_off_grid},
+               {"dry_run", options.dry_run},     {"source_bytes", source_bytes},
+               {"header_bytes", header_bytes},   {"padding_bytes", padding_bytes},
+               {"file_bytes", file_bytes},       {"sha256", sha256},
+               {"grid", totals.ToJson()},        {"dropped", dropped},
+               {"groups", Json::array()},        {"tensors", Json::array()}};
   for (const GgufGroup& group : Groups()) {
     json["groups"].push_back({{"part", gemma::Name(group.part)},
                               {"type", group.type},
@@ -204,6 +157,7 @@ Json GgufReport::ToJson() const {
 Result<GgufReport> ExportGguf(const std::filesystem::path& source, const std::filesystem::path& out,
                               const Options& options, GgufTables tables,
                               std::vector<GgufEntry> tokenizer, const ProgressFn& progress) {
+  NIBBLE_RETURN_IF_ERROR(ChosenInstructionSet());
   NIBBLE_RETURN_IF_ERROR(CheckOptions(out, options));
   NIBBLE_ASSIGN_OR_RETURN(const gemma::Config config, gemma::ReadConfig(source));
   NIBBLE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(source));
@@ -211,18 +165,25 @@ Result<GgufReport> ExportGguf(const std::filesystem::path& source, const std::fi
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<GgufOutput> outputs, GgufOutputs(plan, config, tables));
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<GgufEntry> metadata,
                           Metadata(source, config, std::move(tokenizer)));
+  std::vector<GgufTensor> declared;
+  for (const GgufOutput& output : outputs) declared.push_back(output.tensor);
+  NIBBLE_ASSIGN_OR_RETURN(const GgufLayout layout, LayOutGguf(metadata, declared, out.string()));
   GgufReport report = StartReport(checkpoint, plan, options, outputs);
-  uint64_t tensor_bytes = 0;
-  for (const GgufOutput& output : outputs) {
-    constexpr uint64_t kAlignment = checkpoint::kGgufDefaultAlignmentBytes;
-    const uint64_t padding = (kAlignment - output.tensor.size_bytes % kAlignment) % kAlignment;
-    tensor_bytes += output.tensor.size_bytes;
-    report.padding_bytes += padding;
+  report.header_bytes = layout.header.size();
+  report.file_bytes = report.header_bytes;
+  for (const GgufTensor& tensor : declared) {
+    const uint64_t padding_bytes = layout.PaddingAfter(tensor.size_bytes);
+    report.padding_bytes += padding_bytes;
+    report.file_bytes += tensor.size_bytes + padding_bytes;
   }
   if (!options.dry_run) {
-    NIBBLE_RETURN_IF_ERROR(WriteTensors(out, metadata, config, progress, &report));
-    report.file_bytes = std::filesystem::file_size(out);
-    report.header_bytes = report.file_bytes - tensor_bytes - report.padding_bytes;
+    NIBBLE_ASSIGN_OR_RETURN(const std::string config_text, ReadTextFile(source / "config.json"));
+    NIBBLE_ASSIGN_OR_RETURN(
+        Json made,
+        WhatIsMade(checkpoint, Sha256Hex(std::as_bytes(std::span(config_text))), options));
+    // Types of the tables, tokenizer and all other metadata.
+    made["header_sha256"] = Sha256Hex(std::as_bytes(std::span(layout.header)));
+    NIBBLE_RETURN_IF_ERROR(WriteGguf(out, made, layout, config, progress, &report));
   }
   for (GgufTensorReport& tensor : report.tensors) tensor.output.source = nullptr;
   return report;

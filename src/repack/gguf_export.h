@@ -1,10 +1,12 @@
 // `nibble repack --format gguf`: a bf16 QAT checkpoint as one file for llama.cpp.
 //
 // Linears become Q4_0 with their own codes and an fp16 scale for which d * code rounds to the
-// source's bf16 (repack/grid.h), so that nothing is rounded a second time. Streams: of the tensors,
-// no more than a slice of rows is in memory. The bytes depend on source and options only, not on
-// the number of threads. Written as OUT.partial and renamed when whole.
-// Tested by gguf_export_test.cc and tests/interop/test_gguf.py against llama.cpp and gguf-py.
+// source's bf16 (repack/grid.h), so that nothing is rounded a second time. Streams (gguf_stream.h):
+// of the tensors, a few slices of rows are in memory, as options.max_memory_bytes allows. The bytes
+// depend on source and options only, not on threads or memory. The file is OUT.partial until it is
+// whole, and what a killed run has written is there for the next (output_file.h).
+// Tested by gguf_export_test.cc, tests/interop/test_gguf.py against llama.cpp and gguf-py, and
+// tests/interop/test_scale.py.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +44,10 @@ struct GgufReport {
   GridCounts totals;
   uint64_t source_bytes = 0;   // of all its tensors
   uint64_t padding_bytes = 0;  // between tensors
-  uint64_t header_bytes = 0;   // 0 in a dry run, like the next
-  uint64_t file_bytes = 0;     // header, tensors and padding
+  uint64_t header_bytes = 0;
+  uint64_t file_bytes = 0;        // header, tensors and padding
+  std::string sha256;             // of the file
+  uint64_t taken_over_bytes = 0;  // that an interrupted run had written; not in ToJson()
 
   std::vector<GgufGroup> Groups() const;
   Json ToJson() const;
@@ -51,7 +55,7 @@ struct GgufReport {
 
 // `out` must not exist and ends in ".gguf". `tokenizer`: metadata to add ("tokenizer.*"). Errors:
 // those of MakePlan, gemma::GgufConfig and EncodeGgufRows; options that the format has no place
-// for.
+// for. An error of the input leaves nothing behind, any other what options.resume goes on with.
 Result<GgufReport> ExportGguf(const std::filesystem::path& source, const std::filesystem::path& out,
                               const Options& options, GgufTables tables,
                               std::vector<checkpoint::GgufEntry> tokenizer,

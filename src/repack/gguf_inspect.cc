@@ -28,6 +28,9 @@ Result<Anatomy> InspectGguf(const std::filesystem::path& path) {
   for (const checkpoint::GgufTensor& tensor : file.header().tensors) {
     const auto name = gemma::CanonicalName(tensor.name);
     const std::optional<Part> part = name ? gemma::PartOf(*name) : std::nullopt;
+    if (!part.has_value() && tensor.name != gemma::kGgufRopeFactors) {
+      anatomy.unknown.push_back({tensor.name, tensor.size_bytes});
+    }
     PartAnatomy& sums = parts[part];
     sums.part = part.has_value() ? gemma::Name(*part) : "other";
     ++sums.n_tensors;

@@ -78,54 +78,51 @@ GgufOutput RopeFactors(const gemma::Config& config) {
   return output;
 }
 
-std::vector<std::byte> EncodeF32(const checkpoint::Tensor& tensor, int64_t begin, int64_t end) {
-  std::vector<std::byte> bytes(static_cast<size_t>(end - begin) * sizeof(float));
-  for (int64_t i = begin; i < end; ++i) {
-    const float value = formats::ReadScale(tensor.bytes, tensor.info.dtype, i);
-    std::memcpy(&bytes[static_cast<size_t>(i - begin) * sizeof value], &value, sizeof value);
+void EncodeF32(const checkpoint::Tensor& tensor, int64_t begin, std::span<std::byte> bytes) {
+  for (size_t i = 0; i < bytes.size() / sizeof(float); ++i) {
+    const float value =
+        formats::ReadScale(tensor.bytes, tensor.info.dtype, begin + static_cast<int64_t>(i));
+    std::memcpy(&bytes[i * sizeof value], &value, sizeof value);
   }
-  return bytes;
 }
 
-Result<std::vector<std::byte>> EncodeQ40(const checkpoint::Tensor& tensor, int64_t row_begin,
-                                         int64_t row_end, const Options& options, ThreadPool& pool,
-                                         GridCounts* counts) {
+// Codes and scales as PackRows() writes them, one after the other, become blocks.
+Status EncodeQ40(const checkpoint::Tensor& tensor, int64_t row_begin, int64_t row_end,
+                 const Options& options, std::span<std::byte> blocks, std::span<std::byte> scratch,
+                 ThreadPool& pool, GridCounts* counts) {
   const Matrix matrix = AsMatrix(tensor);
   const int64_t n_groups = (row_end - row_begin) * matrix.groups_per_row();
-  std::vector<std::byte> packed(static_cast<size_t>(n_groups * formats::kGroupPackedBytes));
-  std::vector<std::byte> scales(static_cast<size_t>(n_groups) * sizeof(uint16_t));
+  const auto packed = scratch.first(static_cast<size_t>(n_groups * formats::kGroupPackedBytes));
+  const auto scales =
+      scratch.subspan(packed.size(), static_cast<size_t>(n_groups) * sizeof(uint16_t));
   const PackedRows rows = PackRows(matrix, row_begin, row_end, DType::kF16, options.allow_off_grid,
                                    packed, scales, pool);
   if (rows.first_fault.has_value()) {
     return Fail("{}: {}", tensor.shard, Describe(matrix, *rows.first_fault, DType::kF16));
   }
   counts->Merge(rows.counts);
-  std::vector<std::byte> blocks(static_cast<size_t>(n_groups * formats::kQ40BlockBytes));
   pool.ParallelFor(n_groups, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       std::array<int8_t, kGridGroup> codes;
-      formats::UnpackGroup(std::span(packed)
-                               .subspan(static_cast<size_t>(i * formats::kGroupPackedBytes))
+      formats::UnpackGroup(packed.subspan(static_cast<size_t>(i * formats::kGroupPackedBytes))
                                .first<formats::kGroupPackedBytes>(),
                            codes);
       uint16_t scale_bits = 0;
       std::memcpy(&scale_bits, &scales[static_cast<size_t>(i) * sizeof scale_bits],
                   sizeof scale_bits);
       formats::PackQ40Block(codes, scale_bits,
-                            std::span(blocks)
-                                .subspan(static_cast<size_t>(i * formats::kQ40BlockBytes))
+                            blocks.subspan(static_cast<size_t>(i * formats::kQ40BlockBytes))
                                 .first<formats::kQ40BlockBytes>());
     }
   });
-  return blocks;
+  return {};
 }
 
-Result<std::vector<std::byte>> EncodeQ6K(const checkpoint::Tensor& tensor, int64_t row_begin,
-                                         int64_t row_end, ThreadPool& pool) {
+Status EncodeQ6K(const checkpoint::Tensor& tensor, int64_t row_begin, int64_t row_end,
+                 std::span<std::byte> blocks, ThreadPool& pool) {
   const int64_t blocks_per_row = tensor.info.shape.back() / formats::kQ6KBlockSize;
   const int64_t first_block = row_begin * blocks_per_row;
   const int64_t n_blocks = (row_end - row_begin) * blocks_per_row;
-  std::vector<std::byte> blocks(static_cast<size_t>(n_blocks * formats::kQ6KBlockBytes));
   std::atomic<int64_t> first_fault = std::numeric_limits<int64_t>::max();
   pool.ParallelFor(n_blocks, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -134,8 +131,7 @@ Result<std::vector<std::byte>> EncodeQ6K(const checkpoint::Tensor& tensor, int64
         values[k] = formats::ReadScale(tensor.bytes, DType::kBF16,
                                        (first_block + i) * formats::kQ6KBlockSize + k);
       }
-      const auto block = std::span(blocks)
-                             .subspan(static_cast<size_t>(i * formats::kQ6KBlockBytes))
+      const auto block = blocks.subspan(static_cast<size_t>(i * formats::kQ6KBlockBytes))
                              .first<formats::kQ6KBlockBytes>();
       if (formats::QuantizeQ6KBlock(values, block)) continue;
       int64_t first = first_fault;
@@ -143,7 +139,7 @@ Result<std::vector<std::byte>> EncodeQ6K(const checkpoint::Tensor& tensor, int64
       }
     }
   });
-  if (first_fault == std::numeric_limits<int64_t>::max()) return blocks;
+  if (first_fault == std::numeric_limits<int64_t>::max()) return {};
   return Fail(
       "{}: tensor {} row {} block {}: values that Q6_K cannot hold (not finite, or too large)",
       tensor.shard, tensor.info.name, row_begin + first_fault / blocks_per_row,
@@ -182,24 +178,31 @@ int64_t GgufRows(const GgufOutput& output) {
   return info.n_elements() / info.shape.back();
 }
 
-Result<std::vector<std::byte>> EncodeGgufRows(const GgufOutput& output, int64_t row_begin,
-                                              int64_t row_end, const Options& options,
-                                              ThreadPool& pool, GridCounts* counts) {
+size_t GgufScratchBytes(const GgufOutput& output, int64_t n_rows) {
+  if (output.tensor.type != GgmlType::kQ40) return 0;
+  const int64_t n_groups = n_rows * output.tensor.dims[0] / kGridGroup;
+  return static_cast<size_t>(n_groups) * (formats::kGroupPackedBytes + sizeof(uint16_t));
+}
+
+Status EncodeGgufRows(const GgufOutput& output, int64_t row_begin, int64_t row_end,
+                      const Options& options, std::span<std::byte> bytes,
+                      std::span<std::byte> scratch, ThreadPool& pool, GridCounts* counts) {
   const checkpoint::Tensor& source = *output.source;
   const int64_t n_columns = source.info.shape.back();
   switch (output.tensor.type) {
     case GgmlType::kF32:
-      return EncodeF32(source, row_begin * n_columns, row_end * n_columns);
-    case GgmlType::kBF16: {
-      const auto row_bytes = static_cast<size_t>(n_columns) * sizeof(uint16_t);
-      const auto rows = source.bytes.subspan(static_cast<size_t>(row_begin) * row_bytes,
-                                             static_cast<size_t>(row_end - row_begin) * row_bytes);
-      return std::vector<std::byte>(rows.begin(), rows.end());
-    }
+      EncodeF32(source, row_begin * n_columns, bytes);
+      return {};
+    case GgmlType::kBF16:
+      std::ranges::copy(
+          source.bytes.subspan(static_cast<size_t>(row_begin * n_columns) * sizeof(uint16_t),
+                               bytes.size()),
+          bytes.begin());
+      return {};
     case GgmlType::kQ40:
-      return EncodeQ40(source, row_begin, row_end, options, pool, counts);
+      return EncodeQ40(source, row_begin, row_end, options, bytes, scratch, pool, counts);
     case GgmlType::kQ6K:
-      return EncodeQ6K(source, row_begin, row_end, pool);
+      return EncodeQ6K(source, row_begin, row_end, bytes, pool);
     default:
       CHECK(false);
   }

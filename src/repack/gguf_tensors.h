@@ -4,7 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,11 +37,14 @@ Result<std::vector<GgufOutput>> GgufOutputs(const Plan& plan, const gemma::Confi
 // Rows of an output's source (all dimensions but the last made one).
 int64_t GgufRows(const GgufOutput& output);
 
-// The bytes of rows [row_begin, row_end). Adds to `counts` what the grid's recovery found (Q4_0).
-// Errors name tensor, row and group: off the grid (unless options.allow_off_grid), not finite, out
-// of the range of fp16.
-Result<std::vector<std::byte>> EncodeGgufRows(const GgufOutput& output, int64_t row_begin,
-                                              int64_t row_end, const Options& options,
-                                              ThreadPool& pool, GridCounts* counts);
+// The bytes that EncodeGgufRows() needs to work in, beside those that it makes.
+size_t GgufScratchBytes(const GgufOutput& output, int64_t n_rows);
+
+// Writes rows [row_begin, row_end) to `bytes`, of their size. Adds to `counts` what the grid's
+// recovery found (Q4_0). Errors name tensor, row and group: off the grid (unless
+// options.allow_off_grid), not finite, out of the range of fp16.
+Status EncodeGgufRows(const GgufOutput& output, int64_t row_begin, int64_t row_end,
+                      const Options& options, std::span<std::byte> bytes,
+                      std::span<std::byte> scratch, ThreadPool& pool, GridCounts* counts);
 
 }  // namespace nibble::repack

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <utility>
 
+#include "base/instruction_set.h"
+#include "base/mapped_file.h"
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/gguf_file.h"
+#include "gemma/config.h"
 #include "gemma/tensors.h"
 #include "repack/gguf_inspect.h"
 #include "repack/pack_rows.h"
@@ -42,6 +46,50 @@ std::vector<PartAnatomy> Parts(const Checkpoint& checkpoint) {
   return parts;
 }
 
+// Whether a tensor called so stands for one of `expected` (canonical names): itself, a packed part
+// of it, or a part of one expert of a bank.
+bool IsPlaced(std::string_view name, const std::set<std::string, std::less<>>& expected) {
+  if (expected.contains(name)) return true;
+  const size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos) return false;
+  std::string module(name.substr(0, dot));
+  constexpr std::string_view kExperts = ".experts.";
+  if (const size_t at = module.find(kExperts); at != std::string::npos) {
+    const size_t bank = module.find('.', at + kExperts.size());
+    if (bank == std::string::npos) return false;
+    const bool is_down = module.substr(bank + 1) == "down_proj";
+    module = fmt::format("{}.{}", module.substr(0, at + kExperts.size() - 1),
+                         is_down ? "down_proj" : "gate_up_proj");
+  }
+  // A layer whose V is K may ship a v_proj all the same.
+  std::string key = module;
+  if (constexpr std::string_view kV = ".v_proj"; key.ends_with(kV)) {
+    key.replace(key.size() - kV.size(), kV.size(), ".k_proj");
+  }
+  return expected.contains(module + ".weight") || expected.contains(module) ||
+         expected.contains(key + ".weight") || module == "lm_head";
+}
+
+// Towers are taken by the beginning of their names. Without a config of Gemma 4, so is everything.
+std::vector<UnknownTensor> FindUnknown(const Checkpoint& checkpoint,
+                                       const Result<gemma::Config>& config) {
+  std::set<std::string, std::less<>> expected;
+  if (config.has_value()) {
+    for (gemma::TensorSpec& spec : gemma::ExpectedTensors(*config)) {
+      expected.insert(std::move(spec.name));
+    }
+  }
+  std::vector<UnknownTensor> unknown;
+  for (const Tensor& tensor : checkpoint.tensors()) {
+    const std::optional<std::string> name = gemma::TextName(tensor.info.name);
+    const bool is_known = !name.has_value() ? gemma::PartOf(tensor.info.name).has_value()
+                                            : expected.empty() || IsPlaced(*name, expected) ||
+                                                  gemma::IsIgnoredLeftover(*config, *name);
+    if (!is_known) unknown.push_back({tensor.info.name, tensor.info.size_bytes});
+  }
+  return unknown;
+}
+
 const Tensor* FindTable(const Checkpoint& checkpoint, const std::string& suffix) {
   const Tensor* table = checkpoint.Find("model.embed_tokens" + suffix);
   return table != nullptr ? table : checkpoint.Find("model.language_model.embed_tokens" + suffix);
@@ -51,9 +99,8 @@ std::optional<std::string> DuplicateHead(const Checkpoint& checkpoint) {
   for (const std::string suffix : {".weight", ".weight_packed"}) {
     const Tensor* head = checkpoint.Find("lm_head" + suffix);
     const Tensor* table = FindTable(checkpoint, suffix);
-    if (head != nullptr && table != nullptr && std::ranges::equal(head->bytes, table->bytes)) {
-      return head->info.name;
-    }
+    if (head == nullptr || table == nullptr || head->bytes.size() != table->bytes.size()) continue;
+    if (!FirstDifference(head->bytes, table->bytes).has_value()) return head->info.name;
   }
   return std::nullopt;
 }
@@ -130,7 +177,10 @@ void SurveyGrid(const Checkpoint& checkpoint, int n_threads, const ProgressFn& p
       if (bf16.first_fault.has_value() && !anatomy->first_fault.has_value()) {
         anatomy->first_fault = Describe(matrix, *bf16.first_fault, DType::kBF16);
       }
-      done_bytes += static_cast<uint64_t>((row_end - row) * row_bytes);
+      const auto slice = matrix.tensor->bytes.subspan(
+          static_cast<size_t>(row * row_bytes), static_cast<size_t>((row_end - row) * row_bytes));
+      ReleasePages(slice);
+      done_bytes += slice.size();
       if (progress) progress(done_bytes, total_bytes);
     }
     anatomy->totals.Merge(grid.counts);
@@ -152,6 +202,10 @@ Json Anatomy::ToJson() const {
   }
   Json json = {{"architecture", architecture}, {"format", format}, {"bytes", n_bytes},
                {"parts", part_list},           {"basis", basis},   {"duplicate_head", nullptr}};
+  json["unknown_tensors"] = Json::array();
+  for (const UnknownTensor& tensor : unknown) {
+    json["unknown_tensors"].push_back({{"name", tensor.name}, {"bytes", tensor.n_bytes}});
+  }
   if (duplicate_head.has_value()) json["duplicate_head"] = *duplicate_head;
   if (!has_grid) return json;
   const auto describe = [](const GridCounts& counts, uint64_t n_exact_fp16) {
@@ -179,6 +233,7 @@ Json Anatomy::ToJson() const {
 
 Result<Anatomy> Inspect(const std::filesystem::path& path, bool with_grid, int n_threads,
                         const ProgressFn& progress) {
+  NIBBLE_RETURN_IF_ERROR(ChosenInstructionSet());
   if (checkpoint::IsGgufPath(path)) {
     if (with_grid) return Fail("{}: only bf16 checkpoints have a grid to search", path.string());
     return InspectGguf(path);
@@ -200,6 +255,7 @@ Result<Anatomy> Inspect(const std::filesystem::path& path, bool with_grid, int n
   anatomy.format = FormatOf(checkpoint, quantization);
   anatomy.parts = Parts(checkpoint);
   anatomy.n_bytes = checkpoint.size_bytes();
+  anatomy.unknown = FindUnknown(checkpoint, gemma::ReadConfig(path));
   anatomy.duplicate_head = DuplicateHead(checkpoint);
   anatomy.basis = Basis(has_config, quantization);
   if (with_grid) SurveyGrid(checkpoint, n_threads, progress, &anatomy);

@@ -29,12 +29,19 @@ struct TensorGrid {
   uint64_t n_exact_groups_fp16 = 0;  // groups that some fp16 scale gives back in full
 };
 
+// A tensor whose name no Gemma 4 layout has, or that config.json's model has no place for.
+struct UnknownTensor {
+  std::string name;
+  uint64_t n_bytes = 0;
+};
+
 struct Anatomy {
   std::string architecture;        // of config.json; "" if there is none
   std::string format;              // "bf16", "q4w4a16", "q4w4a16emb4", or what else it is
   std::vector<PartAnatomy> parts;  // those that occur, in the order of gemma::Part
   uint64_t n_bytes = 0;
   std::optional<std::string> duplicate_head;  // tensor of lm_head with embed_tokens' very bytes
+  std::vector<UnknownTensor> unknown;         // in the order of the files
   std::string basis;  // what was assumed about the checkpoint's origin, and why
 
   bool has_grid = false;  // the rest is filled

@@ -12,6 +12,7 @@
 
 #include "base/atomic_file.h"
 #include "base/sha256.h"
+#include "repack/resume.h"
 
 namespace nibble::repack {
 namespace {
@@ -48,24 +49,6 @@ Status SyncDirectory(const fs::path& dir) {
   return {};
 }
 
-// "options.format is \"q4w4a16\" there and \"w8a8\" now": the first difference.
-std::string Difference(const Json& there, const Json& now, const std::string& where) {
-  if (!there.is_object() || !now.is_object()) {
-    return fmt::format("{} is {} there and {} now", where, there.dump(), now.dump());
-  }
-  std::vector<std::string> keys;
-  for (const auto& [key, value] : there.items()) keys.push_back(key);
-  for (const auto& [key, value] : now.items()) {
-    if (!there.contains(key)) keys.push_back(key);
-  }
-  for (const std::string& key : keys) {
-    const Json& a = there.contains(key) ? there[key] : Json();
-    const Json& b = now.contains(key) ? now[key] : Json();
-    if (a != b) return Difference(a, b, where.empty() ? key : fmt::format("{}.{}", where, key));
-  }
-  return "nothing differs";
-}
-
 // Whether a manifest's entry is one, and its file still what it says.
 bool IsStill(const fs::path& path, const Json& file) {
   std::error_code error;
@@ -75,14 +58,6 @@ bool IsStill(const fs::path& path, const Json& file) {
   }
   const Result<std::string> sha256 = Sha256HexOfFile(path);
   return sha256.has_value() && file["sha256"] == *sha256;
-}
-
-// Said before the work instead of at its end. A file system that tells no sizes is trusted.
-Status CheckRoom(const fs::path& dir, uint64_t n_bytes) {
-  std::error_code error;
-  const fs::space_info space = fs::space(dir, error);
-  if (error || space.capacity == 0 || space.available >= n_bytes) return {};
-  return Fail("{}: {} bytes are needed and {} are free", dir.string(), n_bytes, space.available);
 }
 
 }  // namespace
@@ -102,8 +77,7 @@ Result<OutputDirectory> OutputDirectory::Open(const fs::path& out, const Json& m
   OutputDirectory directory(out, partial, made);
   if (fs::exists(partial / kManifest, error)) {
     if (!resume) {
-      return Fail("{}: left by an interrupted run; --resume goes on with it, else remove it",
-                  partial.string());
+      return LeftByInterruptedRun(partial);
     }
     NIBBLE_RETURN_IF_ERROR(directory.ReadManifest());
     uint64_t finished_bytes = 0;
@@ -134,11 +108,7 @@ Status OutputDirectory::ReadManifest() {
       !manifest[kFinished].is_object()) {
     return Fail("{}: not a manifest of an interrupted run", path.string());
   }
-  if (manifest[kMade] != made_) {
-    return Fail(
-        "{}: cannot go on with it: {}; repeat that run's options on its source, or remove it",
-        path_.string(), Difference(manifest[kMade], made_, ""));
-  }
+  NIBBLE_RETURN_IF_ERROR(CheckMade(path_, manifest[kMade], made_));
   for (const auto& [name, file] : manifest[kFinished].items()) {
     if (!IsStill(path_ / name, file)) continue;
     finished_[name] = file;

@@ -16,22 +16,15 @@
 #include "repack/pack_slice.h"
 #include "repack/resume.h"
 #include "repack/shard_writer.h"
+#include "repack/slice_budget.h"
 
 namespace nibble::repack {
 namespace {
 
-// What stays the same whatever is packed (program, libraries, tokenizer.json while it is copied),
-// and what each tensor adds (headers, plan, report as JSON): more than was measured, 44 MB in all
-// for a cut of E2B with small slices, 163 MB for the whole of 26B-A4B with the largest.
+// What stays the same whatever is packed (program, libraries, tokenizer.json while it is copied):
+// with what slice_budget.h adds for tensors it is more than was measured, 44 MB in all for a cut of
+// E2B with small slices, 163 MB for the whole of 26B-A4B with the largest.
 constexpr uint64_t kBaseBytes = uint64_t{80} << 20;
-constexpr uint64_t kTensorBytes = 6 << 10;
-// Slices of source bytes that are in memory at once: one being packed, one read ahead, the pages of
-// pieces that are copied, and the packed forms of kPieces slices, each at most half its source.
-constexpr uint64_t kSlices = 6;
-constexpr int kPieces = 4;
-// Between two writes: large enough to keep every core busy, small enough to start early.
-constexpr uint64_t kMaxSliceBytes = uint64_t{32} << 20;
-constexpr uint64_t kMinSliceBytes = uint64_t{1} << 20;
 constexpr uint64_t kMaxCopyBytes = uint64_t{8} << 20;
 
 bool IsWritten(const PlannedTensor& tensor) {
@@ -55,9 +48,7 @@ class ShardStream {
         progress_(progress),
         directory_(*directory),
         report_(*report),
-        slice_bytes_(std::min(
-            kMaxSliceBytes,
-            kMinSliceBytes + (options.max_memory_bytes - LeastMemoryBytes(plan)) / kSlices)),
+        slice_bytes_(SliceBytes(options.max_memory_bytes, LeastMemoryBytes(plan))),
         pool_(options.n_threads),
         pieces_(kPieces) {
     for (const PlannedTensor& tensor : plan.tensors) {
@@ -216,7 +207,7 @@ class ShardStream {
 }  // namespace
 
 uint64_t LeastMemoryBytes(const Plan& plan) {
-  return kBaseBytes + plan.tensors.size() * kTensorBytes + kSlices * kMinSliceBytes;
+  return LeastMemoryBytes(kBaseBytes, plan.tensors.size());
 }
 
 Status WriteShards(const Plan& plan, const Options& options, const ProgressFn& progress,

@@ -3,11 +3,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <set>
-#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -38,19 +36,6 @@ TensorInfo Info(std::string name, DType dtype, std::vector<int64_t> shape) {
   for (const int64_t extent : info.shape) n_elements *= extent;
   info.size_bytes = static_cast<uint64_t>(n_elements * SizeBytes(dtype));
   return info;
-}
-
-// A piece at a time, so that little of two tables is resident.
-bool IsSame(std::span<const std::byte> a, std::span<const std::byte> b) {
-  constexpr size_t kPieceBytes = size_t{8} << 20;
-  if (a.size() != b.size()) return false;
-  for (size_t begin = 0; begin < a.size(); begin += kPieceBytes) {
-    const size_t n_bytes = std::min(kPieceBytes, a.size() - begin);
-    if (std::memcmp(a.data() + begin, b.data() + begin, n_bytes) != 0) return false;
-    ReleasePages(a.subspan(begin, n_bytes));
-    ReleasePages(b.subspan(begin, n_bytes));
-  }
-  return true;
 }
 
 class Planner {
@@ -152,7 +137,7 @@ class Planner {
       return Fail("{}: tensor {}: expected BF16, found {}", tensor.shard, name,
                   Name(tensor.info.dtype));
     }
-    if (*encoding == Encoding::kInt4Group32 && spec.shape.back() % kGridGroup != 0) {
+    if (*encoding == Encoding::kInt4Group32 && spec.shape.back() % GroupsOf(spec.name) != 0) {
       return AddUnpackable(tensor, part, spec, output);
     }
     if (options_.format == Format::kGguf) {
@@ -200,11 +185,19 @@ class Planner {
     }
   }
 
+  // What K has to be a multiple of.
+  int64_t GroupsOf(std::string_view name) const {
+    const bool is_split = name.ends_with(".o_proj.weight") || name.ends_with(".down_proj.weight") ||
+                          name.ends_with(".experts.down_proj");
+    return kGridGroup * (is_split ? int64_t{options_.tensor_parallel} : 1);
+  }
+
   Status AddUnpackable(const Tensor& tensor, gemma::Part part, const gemma::TensorSpec& spec,
                        const std::string& output) {
     if (spec.role != Role::kLinear && options_.format != Format::kGguf) {
-      return Fail("{}: tensor {}: rows of {} values do not divide into groups of {}", tensor.shard,
-                  tensor.info.name, spec.shape.back(), kGridGroup);
+      return Fail(
+          "{}: tensor {}: rows of {} values do not divide into groups of {} on {} device(s)",
+          tensor.shard, tensor.info.name, spec.shape.back(), kGridGroup, options_.tensor_parallel);
     }
     plan_.tensors.push_back({&tensor, Action::kCopy, part, output});
     plan_.unpacked_linears.push_back(output.substr(0, output.rfind(kWeight)));
@@ -215,7 +208,8 @@ class Planner {
   Status AddDuplicateHead(const Tensor& tensor, gemma::Part part) {
     for (const Tensor& table : source_.tensors()) {
       if (gemma::TextName(table.info.name) != kTable) continue;
-      if (!IsSame(table.bytes, tensor.bytes)) {
+      if (table.bytes.size() != tensor.bytes.size() ||
+          FirstDifference(table.bytes, tensor.bytes).has_value()) {
         return Fail("{}: tensor {} differs from {}, but config.json ties them", tensor.shard,
                     tensor.info.name, table.info.name);
       }

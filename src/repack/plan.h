@@ -44,6 +44,9 @@ struct Options {
   bool keep_towers = false;
   bool allow_off_grid = false;
   bool dry_run = false;
+  // Devices that will share each layer: what they split along K (o_proj, down_proj) has to divide
+  // into groups on each of them.
+  int tensor_parallel = 1;
   int n_threads = 1;
   uint64_t max_shard_bytes = uint64_t{4} << 30;   // the next tensor goes to another file
   uint64_t max_memory_bytes = uint64_t{1} << 30;  // resident at most
@@ -83,8 +86,8 @@ struct Plan {
   // tied embed_tokens twice, the second time as lm_head, and that an expert bank becomes one entry
   // per expert and projection; in gguf both stand once.
   std::vector<PlannedTensor> tensors;
-  // Linears of the text model (in gguf, all matrices) that stay bf16 because their K is not a
-  // multiple of 32 (modules, as the output names them).
+  // Linears of the text model (in gguf, all matrices) that stay bf16 because their K does not
+  // divide into groups of 32, on each device (modules, as the output names them).
   std::vector<std::string> unpacked_linears;
   // Towers in the output, as "vision_tower": the component after "model.".
   std::vector<std::string> kept_towers;

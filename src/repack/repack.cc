@@ -15,6 +15,7 @@
 #include "repack/output_directory.h"
 #include "repack/output_shards.h"
 #include "repack/resume.h"
+#include "repack/slice_budget.h"
 
 namespace nibble::repack {
 namespace {
@@ -94,10 +95,7 @@ Result<RepackReport> Repack(const fs::path& source, const fs::path& out, const O
   RepackReport report = BeginReport(plan, options, config_text);
   report.source_fingerprint = checkpoint::Fingerprint(checkpoint);
   if (options.dry_run) return report;
-  if (const uint64_t least = LeastMemoryBytes(plan); options.max_memory_bytes < least) {
-    return Fail("at most {} bytes of memory: this model needs {} (--max-memory {}MiB)",
-                options.max_memory_bytes, least, (least >> 20) + 1);
-  }
+  NIBBLE_RETURN_IF_ERROR(CheckMemoryLimit(options.max_memory_bytes, LeastMemoryBytes(plan)));
   NIBBLE_ASSIGN_OR_RETURN(const Json made,
                           WhatIsMade(checkpoint, report.source_config_sha256, options));
   NIBBLE_ASSIGN_OR_RETURN(

@@ -4,6 +4,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/mapped_file.h"
@@ -56,6 +58,24 @@ void FromJson(const Json& json, PackCounts* counts) {
   }
 }
 
+// "options.format is \"q4w4a16\" there and \"w8a8\" now": the first difference.
+std::string Difference(const Json& there, const Json& now, const std::string& where) {
+  if (!there.is_object() || !now.is_object()) {
+    return fmt::format("{} is {} there and {} now", where, there.dump(), now.dump());
+  }
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : there.items()) keys.push_back(key);
+  for (const auto& [key, value] : now.items()) {
+    if (!there.contains(key)) keys.push_back(key);
+  }
+  for (const std::string& key : keys) {
+    const Json& a = there.contains(key) ? there[key] : Json();
+    const Json& b = now.contains(key) ? now[key] : Json();
+    if (a != b) return Difference(a, b, where.empty() ? key : fmt::format("{}.{}", where, key));
+  }
+  return "nothing differs";
+}
+
 }  // namespace
 
 Result<Json> WhatIsMade(const checkpoint::Checkpoint& source, const std::string& config_sha256,
@@ -71,8 +91,27 @@ Result<Json> WhatIsMade(const checkpoint::Checkpoint& source, const std::string&
                 {"rounding", options.rounding == Rounding::kMinMax ? "minmax" : "none"},
                 {"keep_towers", options.keep_towers},
                 {"allow_offgrid", options.allow_off_grid},
+                {"tensor_parallel", options.tensor_parallel},
                 {"max_shard_bytes", options.max_shard_bytes}}},
               {"source", {{"config_sha256", config_sha256}, {"shards", shards}}}};
+}
+
+Status CheckMade(const std::filesystem::path& left, const Json& there, const Json& now) {
+  if (there == now) return {};
+  return Fail("{}: cannot go on with it: {}; repeat that run's options on its source, or remove it",
+              left.string(), Difference(there, now, ""));
+}
+
+std::unexpected<Error> LeftByInterruptedRun(const std::filesystem::path& left) {
+  return Fail("{}: left by an interrupted run; --resume goes on with it, else remove it",
+              left.string());
+}
+
+Status CheckRoom(const std::filesystem::path& dir, uint64_t n_bytes) {
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(dir, error);
+  if (error || space.capacity == 0 || space.available >= n_bytes) return {};
+  return Fail("{}: {} bytes are needed and {} are free", dir.string(), n_bytes, space.available);
 }
 
 Json CountsToJson(std::span<const PackCounts> counts) {

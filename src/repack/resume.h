@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <expected>
+#include <filesystem>
 #include <span>
 
 #include "base/json.h"
@@ -17,6 +20,13 @@ namespace nibble::repack {
 // source: config.json's digest, each shard's name, size, time of last change and header's digest.
 Result<Json> WhatIsMade(const checkpoint::Checkpoint& source, const std::string& config_sha256,
                         const Options& options);
+
+// Error, with advice, unless an interrupted run made what is to be made now: the first difference.
+Status CheckMade(const std::filesystem::path& left, const Json& there, const Json& now);
+// The error of a run that finds `left` and is not to go on with it.
+std::unexpected<Error> LeftByInterruptedRun(const std::filesystem::path& left);
+// Said before the work instead of at its end. A file system that tells no sizes is trusted.
+Status CheckRoom(const std::filesystem::path& dir, uint64_t n_bytes);
 
 // The counts of a shard's tensors in order, every field to the last bit.
 Json CountsToJson(std::span<const PackCounts> counts);

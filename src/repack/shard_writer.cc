@@ -1,6 +1,7 @@
 #include "repack/shard_writer.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "base/check.h"
@@ -58,6 +59,19 @@ Result<std::unique_ptr<ShardWriter>> ShardWriter::Create(const std::filesystem::
   return writer;
 }
 
+Result<std::unique_ptr<ShardWriter>> ShardWriter::Resume(const std::filesystem::path& path,
+                                                         const WrittenFile& beginning) {
+  std::error_code error;
+  const std::filesystem::path partial = path.string() + ".partial";
+  if (std::filesystem::file_size(partial, error) < beginning.size_bytes || error) return nullptr;
+  NIBBLE_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Reopen(path, beginning.size_bytes));
+  std::unique_ptr<ShardWriter> writer(new ShardWriter(std::move(file)));
+  NIBBLE_RETURN_IF_ERROR(writer->Hash(0, beginning.size_bytes));
+  if (writer->digest_.Hex() != beginning.sha256) return nullptr;
+  writer->position_bytes_ = beginning.size_bytes;
+  return writer;
+}
+
 Status ShardWriter::WriteNext(Piece piece) {
   position_bytes_ += piece.bytes.size();
   writing_.Push([this, piece] { return file_.Append(piece.bytes); });
@@ -101,12 +115,17 @@ Status ShardWriter::Hash(uint64_t begin_bytes, uint64_t end_bytes) {
   return {};
 }
 
-Result<WrittenFile> ShardWriter::Commit() {
+Result<WrittenFile> ShardWriter::Drain() {
   NIBBLE_RETURN_IF_ERROR(writing_.Drain());
   NIBBLE_RETURN_IF_ERROR(hashing_.Drain());
+  return WrittenFile{.size_bytes = position_bytes_, .sha256 = digest_.Hex()};
+}
+
+Result<WrittenFile> ShardWriter::Commit() {
+  NIBBLE_ASSIGN_OR_RETURN(WrittenFile written, Drain());
   CHECK(file_.size_bytes() == position_bytes_);
   NIBBLE_RETURN_IF_ERROR(file_.Commit());
-  return WrittenFile{.size_bytes = position_bytes_, .sha256 = digest_.Hex()};
+  return written;
 }
 
 }  // namespace nibble::repack

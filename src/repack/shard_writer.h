@@ -68,6 +68,13 @@ class ShardWriter {
   static Result<std::unique_ptr<ShardWriter>> Create(const std::filesystem::path& path,
                                                      std::string_view header);
 
+  // Goes on after the beginning of a file that was kept; null if it is not what it was any more.
+  static Result<std::unique_ptr<ShardWriter>> Resume(const std::filesystem::path& path,
+                                                     const WrittenFile& beginning);
+
+  // From now on an interrupted file stays, as PATH.partial.
+  void Keep() { file_.Keep(); }
+
   // Where the next bytes in the file's order stand.
   uint64_t position_bytes() const { return position_bytes_; }
 
@@ -77,7 +84,9 @@ class ShardWriter {
   // The next n_bytes have all been written ahead.
   Status PassWritten(uint64_t n_bytes);
 
-  // Waits for both threads; the file is on disk under its name then.
+  // All that was handed over, when both threads are done with it: what Resume() goes on with.
+  Result<WrittenFile> Drain();
+  // The same; the file is on disk under its name then.
   Result<WrittenFile> Commit();
 
  private:

@@ -10,6 +10,7 @@
 
 #include "base/dtype.h"
 #include "base/instruction_set.h"
+#include "base/mapped_file.h"
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint.h"
 #include "gemma/config.h"
@@ -24,6 +25,7 @@ using checkpoint::Checkpoint;
 using checkpoint::Tensor;
 
 constexpr int64_t kGroup = 32;
+constexpr int64_t kSliceBytes = int64_t{32} << 20;  // of source, at once in memory
 constexpr std::string_view kWeight = ".weight";
 
 // Rows of a source tensor, seen as [rows, K], that the output holds as one linear.
@@ -74,6 +76,10 @@ std::vector<Piece> Pieces(const Tensor& source, const std::string& name) {
     }
   }
   return pieces;
+}
+
+bool IsSame(const Tensor& a, const Tensor& b) {
+  return a.bytes.size() == b.bytes.size() && !FirstDifference(a.bytes, b.bytes).has_value();
 }
 
 class Verifier {
@@ -162,7 +168,7 @@ class Verifier {
     }
     if (*text_name == "lm_head.weight" && source_config_.tie_word_embeddings) {
       const Tensor* table = SourceTable();
-      if (table != nullptr && std::ranges::equal(table->bytes, tensor.bytes)) {
+      if (table != nullptr && IsSame(*table, tensor)) {
         return "dropped: head identical to embed_tokens";
       }
     }
@@ -184,9 +190,9 @@ class Verifier {
                    fmt::join(tensor.info.shape, ", "), Name(copy.info.dtype),
                    fmt::join(copy.info.shape, ", "));
     }
-    const auto [at, unused] = std::ranges::mismatch(tensor.bytes, copy.bytes);
-    if (at == tensor.bytes.end()) return;
-    const int64_t element = (at - tensor.bytes.begin()) / SizeBytes(tensor.info.dtype);
+    const std::optional<size_t> at = FirstDifference(tensor.bytes, copy.bytes);
+    if (!at.has_value()) return;
+    const int64_t element = static_cast<int64_t>(*at) / SizeBytes(tensor.info.dtype);
     const int64_t row_elements = tensor.info.shape.empty() ? 1 : tensor.info.shape.back();
     Fault("tensor {} row {} column {}: not the source's bytes", name, element / row_elements,
           element % row_elements);
@@ -259,11 +265,26 @@ class Verifier {
     const std::optional<Int4Matrix> matrix = OpenInt4(piece);
     if (!matrix.has_value()) return;
     report_.scale_dtype = Name(matrix->scale_dtype);
-    const Int4Proof proof = ProveInt4(*matrix, pool_, [this](uint64_t n) { Advance(n); });
-    result->counts.Merge(proof.counts);
-    result->measured.Merge(proof.measured);
-    if (proof.first_wrong.has_value()) {
-      Fault("tensor {} {}", piece.module, DescribeInt4Fault(*matrix, *proof.first_wrong));
+    bool is_right = true;
+    ForSlices(*matrix, [&](const Int4Matrix& rows) {
+      const Int4Proof proof = ProveInt4(rows, pool_);
+      result->counts.Merge(proof.counts);
+      result->measured.Merge(proof.measured);
+      if (!is_right || !proof.first_wrong.has_value()) return;
+      is_right = false;
+      Fault("tensor {} {}", piece.module, DescribeInt4Fault(rows, *proof.first_wrong));
+    });
+  }
+
+  // A slice of rows after the other, so that little of either file is resident.
+  template <typename Matrix, typename Check>
+  void ForSlices(const Matrix& matrix, Check check) {
+    const int64_t slice_rows = std::max<int64_t>(1, kSliceBytes / (matrix.n_columns * 2));
+    for (int64_t row = 0; row < matrix.n_rows(); row += slice_rows) {
+      const Matrix rows = matrix.Rows(row, std::min(row + slice_rows, matrix.n_rows()));
+      check(rows);
+      for (const auto& bytes : {rows.source, rows.codes, rows.scales}) ReleasePages(bytes);
+      Advance(rows.source.size());
     }
   }
 
@@ -286,11 +307,14 @@ class Verifier {
                                .scales = scales->bytes,
                                .scale_dtype = dtype,
                                .n_columns = piece.n_columns()};
-    const Int8Check check = CheckInt8(matrix, pool_, [this](uint64_t n) { Advance(n); });
-    result->measured.Merge(check.measured);
-    if (check.first_wrong_row.has_value()) {
-      Fault("tensor {} {}", piece.module, DescribeInt8Fault(matrix, *check.first_wrong_row));
-    }
+    bool is_right = true;
+    ForSlices(matrix, [&](const Int8Matrix& rows) {
+      const Int8Check found = CheckInt8(rows, pool_);
+      result->measured.Merge(found.measured);
+      if (!is_right || !found.first_wrong_row.has_value()) return;
+      is_right = false;
+      Fault("tensor {} {}", piece.module, DescribeInt8Fault(rows, *found.first_wrong_row));
+    });
   }
 
   // A tied table may stand in the output a second time, as lm_head: packed in the table's very
@@ -311,7 +335,7 @@ class Verifier {
         name = spelling;
         packed = output_.Find(name);
       }
-      if (head == nullptr || packed == nullptr || !std::ranges::equal(head->bytes, packed->bytes)) {
+      if (head == nullptr || packed == nullptr || !IsSame(*head, *packed)) {
         Fault("tensor lm_head{}: not the bytes of {}", suffix, name);
       }
     }

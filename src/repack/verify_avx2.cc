@@ -8,7 +8,11 @@ namespace nibble::repack {
 namespace {
 
 struct Avx2 {
+  static constexpr int kLanes = 8;
+  using F32 = float __attribute__((vector_size(32)));
+  using I32 = int32_t __attribute__((vector_size(32)));
   using U32 = uint32_t __attribute__((vector_size(32)));
+  using U16 = uint16_t __attribute__((vector_size(16)));
 
   static __m256i RoundToBf16(__m256 value) {
     const U32 bits = reinterpret_cast<U32>(value);
@@ -53,9 +57,8 @@ struct Avx2 {
 
 }  // namespace
 
-int64_t LeaveOutIdenticalAvx2(const ProofBatch& batch, uint32_t* left_over,
-                              uint64_t* n_negative_scales) {
-  return ProofLanes<Avx2>::LeaveOutIdentical(batch, left_over, n_negative_scales);
+int64_t ProveBatchAvx2(const ProofBatch& batch, uint32_t* left_over, ProofSums* sums) {
+  return ProofLanes<Avx2>::Prove(batch, left_over, sums);
 }
 
 }  // namespace nibble::repack

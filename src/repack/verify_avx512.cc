@@ -8,8 +8,13 @@ namespace nibble::repack {
 namespace {
 
 struct Avx512 {
+  static constexpr int kLanes = 16;
+  using F32 = float __attribute__((vector_size(64)));
+  using I32 = int32_t __attribute__((vector_size(64)));
+  using U32 = uint32_t __attribute__((vector_size(64)));
+  using U16 = uint16_t __attribute__((vector_size(32)));
+
   static bool IsIdentical(const std::byte* source, const std::byte* packed, float scale) {
-    using U32 = uint32_t __attribute__((vector_size(64)));
     const __m512 codes = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
     const U32 products = reinterpret_cast<U32>(_mm512_mul_ps(codes, _mm512_set1_ps(scale)));
     const U32 rounded = (products + 0x7fff + ((products >> 16) & 1)) >> 16;  // to bf16, ties even
@@ -27,9 +32,8 @@ struct Avx512 {
 
 }  // namespace
 
-int64_t LeaveOutIdenticalAvx512(const ProofBatch& batch, uint32_t* left_over,
-                                uint64_t* n_negative_scales) {
-  return ProofLanes<Avx512>::LeaveOutIdentical(batch, left_over, n_negative_scales);
+int64_t ProveBatchAvx512(const ProofBatch& batch, uint32_t* left_over, ProofSums* sums) {
+  return ProofLanes<Avx512>::Prove(batch, left_over, sums);
 }
 
 }  // namespace nibble::repack

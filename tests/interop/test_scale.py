@@ -1,4 +1,7 @@
-"""`repack` on a cut of a real size: bounded memory, equal bytes however it runs, resumable after SIGKILL at any point and after a full disk."""
+"""`repack` on a cut of a real size: bounded memory, equal bytes however it runs, resumable after SIGKILL at any point and after a full disk.
+
+What reads it back, `verify` and `inspect --grid`, needs little memory too.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,16 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from conftest import Run, from_environment
 from huggingface_hub import ModelCard
+from peak_memory import run_watched
 from transformers import AutoConfig, AutoTokenizer
 
 MIB = 1 << 20
 FORM = ["--format", "q4w4a16emb4", "--max-shard-size", "40MB"]
+GGUF = ["--format", "gguf"]
 CARD = "---\nlicense: apache-2.0\npipeline_tag: any-to-any\n---\n# source\n"
 
 
@@ -50,35 +54,48 @@ def start_repack(*arguments: str | Path) -> subprocess.Popen[str]:
     return subprocess.Popen([from_environment("NIBBLE_BIN"), "repack", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def watch(job: subprocess.Popen[str], peaks: list[int]) -> None:
-    """Appends the kernel's count of the process's peak memory, asked for until it is gone."""
-    while job.returncode is None:
-        try:
-            fields = dict(line.split(":", 1) for line in Path(f"/proc/{job.pid}/status").read_text().splitlines())
-        except (FileNotFoundError, ProcessLookupError):
-            return
-        peaks.append(int(fields.get("VmHWM", "0 kB").split()[0]) << 10)
-        time.sleep(0.005)
+@pytest.fixture(scope="module")
+def undisturbed_gguf(nibble: Run, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str, float]]:
+    out = tmp_path_factory.mktemp("gguf") / "out.gguf"
+    start = time.monotonic()
+    report = json.loads(nibble("repack", source, out, *GGUF, "--json").stdout)
+    assert report["sha256"] == digest(out) and report["file_bytes"] == out.stat().st_size
+    yield out, report["sha256"], time.monotonic() - start
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("limit", ["256MiB", "128MiB"])
 def test_memory_stays_below_the_limit(source: Path, undisturbed: tuple[Path, dict[str, str], float], tmp_path: Path, limit: str) -> None:
-    job = start_repack(source, tmp_path / "out", *FORM, "--max-memory", limit, "--json")
-    peaks: list[int] = []
-    watcher = Thread(target=watch, args=(job, peaks))
-    watcher.start()
-    out, err = job.communicate()
-    watcher.join()
-    assert job.returncode == 0, err
+    out, err, peak = run_watched("repack", source, tmp_path / "out", *FORM, "--max-memory", limit, "--json")
     run = json.loads(out)["run"]
-    assert max(peaks) <= int(limit[:-3]) * MIB == run["max_memory_bytes"]
-    assert run["peak_memory_bytes"] == pytest.approx(max(peaks), abs=4 * MIB)
+    assert peak <= int(limit[:-3]) * MIB == run["max_memory_bytes"]
+    assert run["peak_memory_bytes"] == pytest.approx(peak, abs=4 * MIB)
     assert "peak memory" in err
     assert digests(tmp_path / "out") == undisturbed[1]
 
 
-def test_a_limit_that_cannot_be_kept_is_refused(nibble: Run, source: Path, tmp_path: Path) -> None:
-    refused = nibble("repack", source, tmp_path / "out", *FORM, "--max-memory", "16MiB")
+@pytest.mark.parametrize(("limit", "threads"), [("256MiB", "3"), ("64MiB", "1")])
+def test_a_gguf_stays_below_it_too(source: Path, undisturbed_gguf: tuple[Path, str, float], tmp_path: Path, limit: str, threads: str) -> None:
+    out, err, peak = run_watched("repack", source, tmp_path / "out.gguf", *GGUF, "--max-memory", limit, "--threads", threads, "--json")
+    run = json.loads(out)["run"]
+    assert peak <= int(limit[:-3]) * MIB == run["max_memory_bytes"]
+    assert run["peak_memory_bytes"] == pytest.approx(peak, abs=4 * MIB)
+    assert "peak memory" in err
+    assert digest(tmp_path / "out.gguf") == undisturbed_gguf[1]
+
+
+def test_what_reads_it_back_needs_little_memory(source: Path, undisturbed: tuple[Path, dict[str, str], float],
+                                                undisturbed_gguf: tuple[Path, str, float]) -> None:
+    for command in (["verify", source, undisturbed[0]], ["verify", source, undisturbed_gguf[0]], ["inspect", source, "--grid"]):
+        assert run_watched(*command)[2] < 160 * MIB, command
+
+
+@pytest.mark.parametrize("arguments", [["out", *FORM], ["out.gguf", *GGUF]], ids=["directory", "gguf"])
+def test_a_limit_that_cannot_be_kept_is_refused(nibble: Run, source: Path, tmp_path: Path, arguments: list[str]) -> None:
+    refused = nibble("repack", source, tmp_path / arguments[0], *arguments[1:], "--max-memory", "16MiB")
     assert refused.returncode == 2 and "this model needs" in refused.stderr
     assert not list(tmp_path.iterdir())
 
@@ -107,6 +124,61 @@ def test_killed_again_and_again(nibble: Run, source: Path, undisturbed: tuple[Pa
         assert last["run"]["shards_taken_over"] > 0
     assert digests(out) == expected
     assert not (tmp_path / "out.partial").exists()
+
+
+def test_a_gguf_killed_again_and_again(nibble: Run, source: Path, undisturbed_gguf: tuple[Path, str, float], tmp_path: Path) -> None:
+    _, expected, seconds = undisturbed_gguf
+    moments, out = random.Random(5), tmp_path / "out.gguf"
+    n_killed, taken_over = 0, []
+    while not out.exists() or (tmp_path / "out.gguf.resume.json").exists():
+        # Long enough, now and then, to get to the next note; it ends by itself at last.
+        patience = moments.uniform(0.1, 0.4) * seconds if n_killed < 8 else None
+        limit = moments.choice(["64MiB", "1GiB"])  # slices of another size
+        job = start_repack(source, out, *GGUF, "--resume", "--max-memory", limit, "--threads", "1", "--json")
+        try:
+            text, err = job.communicate(timeout=patience)
+            assert job.returncode == 0, err
+            taken_over.append(json.loads(text))
+        except subprocess.TimeoutExpired:
+            job.send_signal(signal.SIGKILL)
+            job.communicate()
+            n_killed += job.returncode == -signal.SIGKILL
+    assert n_killed >= 2, "it was never interrupted"
+    assert taken_over and taken_over[-1]["run"]["bytes_taken_over"] > 0
+    assert digest(out) == expected == taken_over[-1]["sha256"]
+    assert [p.name for p in tmp_path.iterdir()] == ["out.gguf"]
+    whole = json.loads(nibble("repack", source, tmp_path / "again.gguf", *GGUF, "--json").stdout)
+    assert whole["grid"] == taken_over[-1]["grid"] and whole["tensors"] == taken_over[-1]["tensors"]
+
+
+def test_an_interrupted_gguf_is_never_mixed_and_a_full_disk_loses_nothing(nibble: Run, source: Path, undisturbed_gguf: tuple[Path, str, float],
+                                                                          tmp_path: Path) -> None:
+    out, partial, manifest = (tmp_path / name for name in ("out.gguf", "out.gguf.partial", "out.gguf.resume.json"))
+    job = start_repack(source, out, *GGUF)
+    while job.poll() is None and not (manifest.exists() and json.loads(manifest.read_text())["bytes"] > 0):
+        time.sleep(0.002)
+    job.kill()
+    job.communicate()
+    assert job.returncode == -signal.SIGKILL and partial.exists()
+    plain = nibble("repack", source, out, *GGUF)
+    assert plain.returncode == 2 and "left by an interrupted run; --resume goes on with it" in plain.stderr
+    other = nibble("repack", source, out, *GGUF, "--resume", "--embeddings", "bf16")
+    assert other.returncode == 2 and "cannot go on with it: header_sha256 is" in other.stderr
+    left = partial.rename(tmp_path / "left")
+    noted = manifest.read_text()
+    manifest.write_text(json.dumps(json.loads(noted) | {"bytes": 0, "sha256": ""}))
+    partial.symlink_to("/dev/full")  # every write fails with ENOSPC
+    full = nibble("repack", source, out, *GGUF, "--resume")
+    errors = [line for line in full.stderr.splitlines() if "error" in line]
+    assert full.returncode == 2 and len(errors) == 1
+    assert "No space left on device" in errors[0]
+    partial.unlink(missing_ok=True)
+    left.rename(partial)
+    manifest.write_text(noted)
+    again = nibble("repack", source, out, *GGUF, "--resume", "--json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["run"]["bytes_taken_over"] >= json.loads(noted)["bytes"] > 0
+    assert digest(out) == undisturbed_gguf[1]
 
 
 def interrupt(source: Path, out: Path) -> Path:

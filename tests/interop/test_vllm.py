@@ -18,6 +18,7 @@ import torch
 from compressed_tensors.compressors.pack_quantized.helpers import unpack_from_int32
 from conftest import Run, from_environment
 from safetensors.torch import load_file
+from synthetic import make_member
 from tokenizers import Tokenizer
 from transformers import AutoConfig, Gemma4ForCausalLM
 
@@ -26,6 +27,7 @@ QUESTIONS = ["What is the capital of Turkey?", "What is the capital of Australia
 MAX_TOKENS = 12
 RUNS = [("tiny", "q4w4a16"), ("tiny", "q4w4a16emb4"), ("tiny", "w8a8"), ("tiny", "w8a8emb4"),
         ("k_eq_v", "q4w4a16"), ("k_eq_v", "q4w4a16emb4"), ("k_eq_v", "w8a8")]
+TOWERS = [("e2b", "q4w4a16"), ("12b", "w8a8")]  # toys of members with everything that is not text kept
 
 
 def load(packed: Path) -> dict[str, torch.Tensor]:
@@ -83,6 +85,8 @@ def prompts_of(kind: str, tiny: Path) -> list[list[int]]:
         tokenizer = Tokenizer.from_file(str(tiny / "tokenizer.json"))
         return [tokenizer.encode(f"<bos><|turn>user\n{q}<turn|>\n<|turn>model\n", add_special_tokens=False).ids for q in QUESTIONS]
     generator = torch.Generator().manual_seed(1)
+    if kind in dict(TOWERS):
+        return [[2] + torch.randint(3, 90, (length,), generator=generator).tolist() for length in (5, 20)]  # below the ids of images
     return [[2] + torch.randint(3, random_models.VOCAB, (length,), generator=generator).tolist() for length in (5, 20, 40)]
 
 
@@ -93,16 +97,22 @@ def sources(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
     for kind in ("k_eq_v", "moe"):
         random_models.build(kind, folder / f"{kind}-plain")
         random_models.as_qat(folder / f"{kind}-plain", folder / kind)
-    return {"tiny": tiny, "k_eq_v": folder / "k_eq_v", "moe": folder / "moe"}
+    models = {"tiny": tiny, "k_eq_v": folder / "k_eq_v", "moe": folder / "moe"}
+    for member, _ in TOWERS:
+        checkpoint = make_member(member)
+        checkpoint.files = {}
+        models[member] = checkpoint.write(folder / member)
+    return models
 
 
 @pytest.fixture(scope="module")
 def packed(nibble: Run, sources: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Path]:
     folder = tmp_path_factory.mktemp("packed")
     models = {}
-    for kind, form in [*RUNS, ("moe", "q4w4a16"), ("moe", "w8a8")]:
+    for kind, form in [*RUNS, *TOWERS, ("moe", "q4w4a16"), ("moe", "w8a8")]:
         models[kind, form] = folder / f"{kind}-{form}"
-        done = nibble("repack", sources[kind], models[kind, form], "--format", form)
+        towers = ["--keep-towers"] if (kind, form) in TOWERS else []
+        done = nibble("repack", sources[kind], models[kind, form], "--format", form, *towers)
         assert done.returncode == 0, done.stderr
     return models
 
@@ -139,6 +149,16 @@ def test_greedy_tokens(packed: dict[tuple[str, str], Path], results: dict[tuple[
         assert (found == 0).all()
     if kind == "tiny":
         assert Tokenizer.from_file(str(tiny / "tokenizer.json")).decode(tokens[0]).startswith("Ankara")
+
+
+@pytest.mark.parametrize(("kind", "form"), TOWERS)
+def test_a_model_with_its_towers_answers_like_its_text_alone(nibble: Run, sources: dict[str, Path], results: dict[tuple[str, str], dict],
+                                                             tiny: Path, tmp_path: Path, kind: str, form: str) -> None:
+    assert "error" not in results[kind, form], results[kind, form]["error"]
+    assert nibble("repack", sources[kind], tmp_path / "text", "--format", form).returncode == 0
+    found = gaps(reference(tmp_path / "text", dtype_of(form)), prompts_of(kind, tiny), results[kind, form]["tokens"])
+    print(f"{kind} {form}: largest gap {found.max():.3g}, greedy {(found == 0).float().mean():.3f}")
+    assert found.max() < (0.5 if form == "w8a8" else 0.02) and (found == 0).float().mean() > 0.95
 
 
 @pytest.mark.parametrize(("form", "message"), [("q4w4a16", "No WNA16 MoE backend supports the deployment configuration"), ("w8a8", "No Int8 MoE backend")])

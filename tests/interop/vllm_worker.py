@@ -1,7 +1,8 @@
 """vLLM on CPU, in a process and an environment of its own: greedy tokens of several models, one after the other.
 
 Reads a list of {"model", "dtype", "prompts": token ids, "max_tokens"} or {"model", "experts": file} as JSON on stdin and writes, as JSON
-to the file argv[1] (vLLM itself prints on stdout), for each {"tokens": those of each prompt} or {"error": vLLM's message}. With
+to the file argv[1] (vLLM itself prints on stdout), for each {"tokens": those of each prompt} or {"error": vLLM's message}. Multimodal
+models are given no images or sounds, and so no processor for them. With
 "experts" vLLM's choice of a backend for quantised experts, of which its CPU build has none, is skipped: its own loader then fills the
 experts' parameters, which go to that safetensors file, and nothing is run.
 """
@@ -56,7 +57,7 @@ def load_experts(model: str, path: str) -> None:
 
 def generate(run: dict) -> list[list[int]]:
     llm = LLM(model=run["model"], dtype=run["dtype"], max_model_len=256, max_num_seqs=len(run["prompts"]), enable_prefix_caching=False,
-              skip_tokenizer_init=True, enforce_eager=True)
+              skip_tokenizer_init=True, enforce_eager=True, limit_mm_per_prompt={"image": 0, "audio": 0, "video": 0})
     sampling = SamplingParams(temperature=0, max_tokens=run["max_tokens"], ignore_eos=True, detokenize=False)
     answers = llm.generate([{"prompt_token_ids": ids} for ids in run["prompts"]], sampling, use_tqdm=False)
     return [list(answer.outputs[0].token_ids) for answer in answers]

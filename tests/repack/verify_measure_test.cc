@@ -111,13 +111,13 @@ TEST(VerifyInt4, WiderGroupsAndFloatScalesAreMeasured) {
                     .n_columns = 64,
                     .group_size = 64};
   ThreadPool pool(1);
-  const Int4Proof exact = ProveInt4(matrix, pool, [](uint64_t) {});
+  const Int4Proof exact = ProveInt4(matrix, pool);
   EXPECT_EQ(exact.counts.n_right_groups, 2u);
   EXPECT_EQ(exact.measured.relative_error(), 0);
   EXPECT_FALSE(exact.first_wrong.has_value());
 
   scale = 0.275f;  // ten percent off: right codes, no right values
-  const Int4Proof off = ProveInt4(matrix, pool, [](uint64_t) {});
+  const Int4Proof off = ProveInt4(matrix, pool);
   EXPECT_EQ(off.counts.n_right_groups, 0u);
   EXPECT_NEAR(off.measured.relative_error(), 0.1, 0.002);
   EXPECT_EQ(off.measured.n_moved, 0u);
@@ -133,9 +133,7 @@ class VerifyInt8Test : public testing::Test {
       values_[i] = FloatToBf16(static_cast<float>(i) - 3);
     }
   }
-  Int8Check Check() {
-    return CheckInt8(matrix_, pool_, [](uint64_t) {});
-  }
+  Int8Check Check() { return CheckInt8(matrix_, pool_); }
 
   std::array<uint16_t, 8> values_;  // -3 .. 4: two rows of four, scales 3 / 127 and 4 / 127
   std::array<int8_t, 8> codes_ = {-127, -85, -42, 0, 32, 64, 95, 127};
