@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 FORMATS = ["q4w4a16", "q4w4a16emb4", "gguf", "w8a8", "w8a8emb4"]
-HEADER = """| size | format | bytes | of bf16 | exact groups | error of the rest | repack | peak memory | verify | peak memory |
-|---|---|---|---|---|---|---|---|---|---|"""
+HEADER = """| size | format | bytes | of bf16 | exact groups | error of the rest | repack | peak memory | verify | peak memory | loads in |
+|---|---|---|---|---|---|---|---|---|---|---|"""
 
 
 def run(command: list[object]) -> tuple[str, int, float, int]:
@@ -60,9 +60,11 @@ def row(nibble: Path, name: str, source: Path, work: Path, form: str, threads: i
         sys.exit(f"{name} {form}: verify ended with {code}: {proof['faults'][:1]}")
     source_bytes = sum(path.stat().st_size for path in source.glob("*.safetensors"))
     groups, error = exactness(proof)
+    planned = json.loads(run([nibble, "plan", source, "--json"])[0])["formats"]
+    (loads_in,) = [planned_row["loads_in"] for planned_row in planned if planned_row["format"] == form]
     rate = source_bytes / 1e9 / report["run"]["seconds"]
     return (f"| {name} | `{form}` | {n_bytes:,} | {n_bytes / source_bytes:.3f} | {groups} | {error} | {repack_s:.1f} s ({rate:.2f} GB/s) | "
-            f"{mb(repack_peak)} | {verify_s:.1f} s | {mb(verify_peak)} |")
+            f"{mb(repack_peak)} | {verify_s:.1f} s | {mb(verify_peak)} | {loads_in} |")
 
 
 def main() -> None:

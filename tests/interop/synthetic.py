@@ -106,8 +106,16 @@ def _family_config(member: str, text: dict[str, object]) -> tuple[Gemma4Config |
                                audio_config=Gemma4UnifiedAudioConfig(audio_embed_dim=64)), Gemma4UnifiedForConditionalGeneration
 
 
+def published(name: str) -> str:
+    """transformers 5.23 builds the unified vision embedder inside embed_vision and renames on loading; files have the older names."""
+    if name.startswith("model.embed_vision.multimodal_embedder."):
+        return name.replace("multimodal_embedder.", "")
+    parts = ("patch_dense", "patch_ln1", "patch_ln2", "pos_embedding", "pos_norm")
+    return name.replace("embed_vision", "vision_embedder") if name.split(".")[2] in parts else name
+
+
 def make_member(member: str, behind: torch.dtype = torch.float16, seed: int = 0) -> Checkpoint:
-    """A toy with the names of the member's every tensor, towers included, as transformers spells them."""
+    """A toy with the names of the member's every tensor, towers included, as published files spell them."""
     generator = torch.Generator().manual_seed(seed)
     config, kind = _family_config(member, text_config(**FAMILY[member]).to_dict() | {"model_type": None})
     config.tie_word_embeddings = config.text_config.tie_word_embeddings = True
@@ -122,6 +130,6 @@ def make_member(member: str, behind: torch.dtype = torch.float16, seed: int = 0)
         if is_text and len(shape) >= 2 and ".router." not in name:
             tensors[name] = on_grid(shape, behind, generator)
         else:
-            tensors[name] = (torch.rand(shape, generator=generator) + 0.5).bfloat16()
+            tensors[published(name)] = (torch.rand(shape, generator=generator) + 0.5).bfloat16()
     json_config = json.loads(config.to_json_string(use_diff=False)) | {"architectures": [kind.__name__], "eos_token_id": [1, 106]}
     return Checkpoint(config=json_config, tensors=tensors)

@@ -38,6 +38,7 @@ struct Options {
   double shard_gb = 5;
   bool shared_kv = false;
   fs::path tokenizer;
+  bool holes = false;
   bool list = false;
 };
 
@@ -99,8 +100,8 @@ Status Run(const Options& options) {
   ProgressBar bar("make_checkpoint");
   NIBBLE_ASSIGN_OR_RETURN(
       const Written written,
-      WriteShards(options.out, tensors, values, static_cast<uint64_t>(options.shard_gb * 1e9),
-                  options.n_threads,
+      WriteShards(options.out, tensors, options.holes ? nullptr : &values,
+                  static_cast<uint64_t>(options.shard_gb * 1e9), options.n_threads,
                   [&](uint64_t done, uint64_t total) { bar.Update(done, total); }));
   bar.Finish();
   NIBBLE_RETURN_IF_ERROR(WriteFile(options.out / "config.json", json.dump(2) + "\n"));
@@ -134,6 +135,9 @@ void AddOptions(CLI::App& app, Options& options) {
       ->capture_default_str();
   app.add_option("--tokenizer", options.tokenizer,
                  "tokenizer.json, or a directory with it and its companions, to copy");
+  app.add_flag(
+      "--holes", options.holes,
+      "zeros that take no disk instead of values: sizes, and memory, of what does not fit");
   app.add_flag("--list", options.list, "print config, tensors and bytes as JSON, write nothing");
 }
 

@@ -1,7 +1,9 @@
 #include "write.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -38,6 +40,32 @@ std::vector<std::span<const Tensor>> SplitIntoShards(std::span<const Tensor> ten
   return shards;
 }
 
+std::vector<checkpoint::TensorInfo> Infos(std::span<const Tensor> tensors) {
+  std::vector<checkpoint::TensorInfo> infos;
+  for (const Tensor& tensor : tensors) {
+    infos.push_back({.name = tensor.name,
+                     .dtype = DType::kBF16,
+                     .shape = tensor.shape,
+                     .size_bytes = SizeBytes(tensor)});
+  }
+  return infos;
+}
+
+// The header, and a hole for the values: zeros that take no disk.
+Status WriteHoles(const std::filesystem::path& path, std::span<const Tensor> tensors) {
+  NIBBLE_ASSIGN_OR_RETURN(
+      const std::string header,
+      checkpoint::SafetensorsHeaderBytes(Infos(tensors), {{"format", "pt"}}, path.string()));
+  NIBBLE_RETURN_IF_ERROR(WriteFile(path, header));
+  uint64_t n_bytes = header.size();
+  for (const Tensor& tensor : tensors) n_bytes += SizeBytes(tensor);
+  std::error_code error;
+  std::filesystem::resize_file(path, n_bytes, error);
+  if (error)
+    return Fail("{}: cannot make it {} bytes long: {}", path.string(), n_bytes, error.message());
+  return {};
+}
+
 class ShardWriter {
  public:
   ShardWriter(const Values& values, int n_threads, uint64_t total_bytes, const ProgressFn& progress)
@@ -48,12 +76,8 @@ class ShardWriter {
         progress_(progress) {}
 
   Status Write(const std::filesystem::path& path, std::span<const Tensor> tensors) {
-    std::vector<checkpoint::TensorInfo> infos;
-    for (const Tensor& tensor : tensors) {
-      infos.push_back({.name = tensor.name, .dtype = DType::kBF16, .shape = tensor.shape});
-    }
-    NIBBLE_ASSIGN_OR_RETURN(auto writer,
-                            checkpoint::SafetensorsWriter::Create(path, infos, {{"format", "pt"}}));
+    NIBBLE_ASSIGN_OR_RETURN(auto writer, checkpoint::SafetensorsWriter::Create(path, Infos(tensors),
+                                                                               {{"format", "pt"}}));
     for (const Tensor& tensor : tensors) NIBBLE_RETURN_IF_ERROR(Append(tensor, writer));
     return writer.Commit();
   }
@@ -89,19 +113,21 @@ class ShardWriter {
 }  // namespace
 
 Result<Written> WriteShards(const std::filesystem::path& dir, std::span<const Tensor> tensors,
-                            const Values& values, uint64_t shard_bytes, int n_threads,
+                            const Values* values, uint64_t shard_bytes, int n_threads,
                             const ProgressFn& progress) {
   uint64_t total_bytes = 0;
   for (const Tensor& tensor : tensors) total_bytes += SizeBytes(tensor);
   const auto shards = SplitIntoShards(tensors, shard_bytes);
-  ShardWriter writer(values, n_threads, total_bytes, progress);
+  std::optional<ShardWriter> writer;
+  if (values != nullptr) writer.emplace(*values, n_threads, total_bytes, progress);
   Written written{.n_shards = shards.size()};
   Json weight_map = Json::object();
   for (size_t i = 0; i < shards.size(); ++i) {
     const std::string name =
         shards.size() == 1 ? "model.safetensors"
                            : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-    NIBBLE_RETURN_IF_ERROR(writer.Write(dir / name, shards[i]));
+    NIBBLE_RETURN_IF_ERROR(writer.has_value() ? writer->Write(dir / name, shards[i])
+                                              : WriteHoles(dir / name, shards[i]));
     written.file_bytes += std::filesystem::file_size(dir / name);
     for (const Tensor& tensor : shards[i]) weight_map[tensor.name] = name;
   }

@@ -20,9 +20,10 @@ struct Written {
 
 // Hugging Face's layout: tensors in order, a new shard where the next one would pass `shard_bytes`
 // (a larger tensor has a shard of its own); model.safetensors if one suffices, else
-// model-00001-of-0000N.safetensors and model.safetensors.index.json.
+// model-00001-of-0000N.safetensors and model.safetensors.index.json. Without `values` the files are
+// holes behind their headers.
 Result<Written> WriteShards(const std::filesystem::path& dir, std::span<const Tensor> tensors,
-                            const Values& values, uint64_t shard_bytes, int n_threads,
+                            const Values* values, uint64_t shard_bytes, int n_threads,
                             const ProgressFn& progress);
 
 }  // namespace nibble::make_checkpoint
