@@ -207,7 +207,12 @@ Capacity CapacityFor(const Row& row, const Device& device, const gemma::KvFootpr
   const int64_t context_tokens = flags.context_tokens;
   const auto engine_bytes =
       static_cast<uint64_t>(kEngineShare * static_cast<double>(device.memory_mib << 20));
+  const uint64_t windowed = kv.WindowedBytes(context_tokens);
   Capacity capacity;
+  if (device.is_cpu) {
+    capacity.peak_bytes =
+        row.resident_bytes + work_bytes + windowed * static_cast<uint64_t>(flags.n_concurrent);
+  }
   if (engine_bytes < row.resident_bytes + work_bytes) return capacity;
   capacity.fits_weights = true;
   capacity.kv_bytes = engine_bytes - row.resident_bytes - work_bytes;
@@ -216,16 +221,11 @@ Capacity CapacityFor(const Row& row, const Device& device, const gemma::KvFootpr
     return static_cast<uint64_t>(static_cast<double>(capacity.kv_bytes) /
                                  static_cast<double>(request_bytes) * static_cast<double>(context));
   };
-  const uint64_t windowed = kv.WindowedBytes(context_tokens);
   const uint64_t full_length = kv.FullLengthBytes(context_tokens);
   capacity.n_tokens_windowed = n_tokens(windowed);
   capacity.n_tokens_full_length = n_tokens(full_length);
   capacity.n_requests_windowed = capacity.kv_bytes / windowed;
   capacity.n_requests_full_length = capacity.kv_bytes / full_length;
-  if (device.is_cpu) {
-    capacity.peak_bytes =
-        row.resident_bytes + work_bytes + windowed * static_cast<uint64_t>(flags.n_concurrent);
-  }
   return capacity;
 }
 
@@ -308,13 +308,11 @@ void PrintCapacity(const PlanFlags& flags, const Model& model, const Device& dev
                capacity.n_tokens_windowed, capacity.n_requests_windowed,
                capacity.n_tokens_full_length, capacity.n_requests_full_length);
   }
-  for (const Row& row : model.rows) {
-    if (row.capacity->peak_bytes == 0) continue;
-    fmt::print("{}nibble with {} such {} in {}: {} at most",
-               &row == &model.rows.front() ? "\n" : "", flags.n_concurrent,
-               flags.n_concurrent == 1 ? "request" : "requests", row.format,
-               FormatBytes(row.capacity->peak_bytes));
-    fmt::print("\n");
+  if (device.is_cpu) {
+    fmt::print("\nnibble's peak with requests at once: {}\n", flags.n_concurrent);
+    for (const Row& row : model.rows) {
+      fmt::print("{:<12} {:>10}\n", row.format, FormatBytes(row.capacity->peak_bytes));
+    }
   }
   if (device.widens_int4) {
     fmt::print(

@@ -143,7 +143,7 @@ def read_values(path: Path) -> dict[str, torch.Tensor]:
     tensors: dict[str, torch.Tensor] = {}
     for shard in sorted(path.glob("*.safetensors")):
         tensors |= {name.replace("model.language_model.", "model.", 1): tensor for name, tensor in load_file(shard).items()}
-    other = re.compile(r"\.weight_(packed|scale|shape)$|_tower\.|\.embed_(vision|audio)")
+    other = re.compile(r"\.weight_(packed|scale|shape)$|_tower\.|\.vision_embedder|\.embed_(vision|audio)")
     values = {name: tensor.float() for name, tensor in tensors.items() if not other.search(name)}
     for name, words in tensors.items():
         if words.dtype == torch.int8:
