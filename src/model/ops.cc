@@ -25,9 +25,9 @@ void Ops::Linear(const kernels::PackedWeight& weight, LinearInput& x, float* y) 
     Split(w.n_tiles, n_rows * w.n_rows * w.n_columns, multiply);
   };
   if (w.format == kernels::WeightFormat::kInt8Channel) {
-    const auto& [codes, scales] = x.Rows(*this);
-    split([&, codes = codes.data(), scales = scales.data()](int64_t begin, int64_t end) {
-      kernels.matmul_int8_channel(w, begin, end, codes, scales, n_rows, y);
+    const LinearInput::ByRow& rows = x.Rows(*this);
+    split([&](int64_t begin, int64_t end) {
+      kernels.matmul_int8_channel(w, begin, end, rows.codes.data(), rows.scales.data(), n_rows, y);
     });
   } else if (w.format == kernels::WeightFormat::kInt4 && activations == Activations::kInt8) {
     const kernels::Int8Rows& blocks = x.Blocks(*this);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -79,6 +80,38 @@ def test_logprobs(nibble: Nibble, tiny: Path, tmp_path: Path, form: str) -> None
         assert done.returncode == 0, done.stderr
     ids = answer(nibble, path, QUESTIONS[1], "--max-tokens", "1")["prompt_ids"]
     test_logits.check(path, test_logits.generate(nibble, path, ids, steps=100))
+
+
+@pytest.mark.parametrize("form", ["bf16", "w8a8emb4", "gguf"])
+def test_cache(nibble: Nibble, tiny: Path, tmp_path: Path, form: str) -> None:
+    """The second start takes the weights as the first one left them, until the model's files change."""
+    path = tmp_path / {"bf16": "copy", "gguf": "tiny.gguf"}.get(form, form)
+    if form == "bf16":
+        shutil.copytree(tiny, path)
+    else:
+        done = nibble("repack", tiny, path, "--format", form)
+        assert done.returncode == 0, done.stderr
+    cache = tmp_path / "cache"
+    cache.mkdir()
+
+    def tokens(*flags: str | Path) -> list[int]:
+        return answer(nibble, path, QUESTIONS[1], "--max-tokens", "20", "--ignore-eos", *flags)["token_ids"]
+
+    expected = tokens()
+    assert tokens("--cache", cache) == expected
+    (kept,) = cache.iterdir()
+    written_ns = kept.stat().st_mtime_ns
+    assert tokens("--cache", cache) == expected
+    assert kept.stat().st_mtime_ns == written_ns
+
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[:-64])
+    assert kept.name in failure(nibble, "generate", path, "x", "--cache", cache)
+    kept.write_bytes(whole)
+    os.utime(path / "config.json" if path.is_dir() else path, ns=(1, 1))
+    assert tokens("--cache", cache) == expected
+    assert len(list(cache.iterdir())) == 2
+    assert str(tmp_path / "missing") in failure(nibble, "generate", path, "x", "--cache", tmp_path / "missing")
 
 
 def test_errors(nibble: Nibble, tiny: Path, tmp_path: Path) -> None:
