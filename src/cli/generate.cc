@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "cli/engine_flags.h"
 #include "cli/model_files.h"
 #include "engine/engine.h"
+#include "grammar/grammar.h"
 #include "text/chat.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
@@ -36,6 +38,11 @@ struct GenerateFlags {
   bool json = false;
   int top_logprobs = 0;
   bool prompt_logprobs = false;
+  // What the answer must look like; one of them.
+  std::string json_schema;
+  bool json_object = false;
+  std::string regex;
+  std::vector<std::string> choices;
 };
 
 struct Answer {
@@ -125,6 +132,29 @@ void PrintStatus(size_t n_prompt_tokens, const Answer& answer, int64_t bytes_per
              static_cast<double>(bytes_per_token) * 1e-6);
 }
 
+// Null: the answer is free.
+Result<std::shared_ptr<TokenConstraint>> ConstraintOf(
+    const GenerateFlags& flags, const std::optional<text::Tokenizer>& tokenizer) {
+  if (flags.json_schema.empty() && !flags.json_object && flags.regex.empty() &&
+      flags.choices.empty()) {
+    return nullptr;
+  }
+  if (!tokenizer.has_value()) return Fail("{}: has no tokenizer", flags.engine.model);
+  NIBBLE_ASSIGN_OR_RETURN(grammar::Vocabulary made, grammar::Vocabulary::Make(*tokenizer));
+  const auto vocabulary = std::make_shared<const grammar::Vocabulary>(std::move(made));
+  const auto compile = [&]() -> Result<std::shared_ptr<const grammar::Grammar>> {
+    if (flags.json_object) return grammar::Grammar::OfJsonObject(vocabulary);
+    if (!flags.regex.empty()) return grammar::Grammar::OfRegex(flags.regex, vocabulary);
+    if (!flags.choices.empty()) return grammar::Grammar::OfChoice(flags.choices, vocabulary);
+    std::ifstream file(flags.json_schema, std::ios::binary);
+    if (!file) return Fail("{}: cannot be read", flags.json_schema);
+    const std::string schema(std::istreambuf_iterator<char>(file), {});
+    return grammar::Grammar::OfJsonSchema(schema, vocabulary);
+  };
+  NIBBLE_ASSIGN_OR_RETURN(auto grammar, compile());
+  return grammar::Grammar::NewConstraint(std::move(grammar));
+}
+
 Result<int> Generate(const GenerateFlags& flags) {
   NIBBLE_ASSIGN_OR_RETURN(const OpenedModel model, OpenModel(flags.engine));
   // With token ids given, a model without a tokenizer still answers in token ids.
@@ -139,6 +169,7 @@ Result<int> Generate(const GenerateFlags& flags) {
                           .stop_ids = {},
                           .n_top_logprobs = flags.top_logprobs,
                           .prompt_logprobs = flags.prompt_logprobs};
+  NIBBLE_ASSIGN_OR_RETURN(request.constraint, ConstraintOf(flags, tokenizer));
   if (!flags.ignore_eos) {
     NIBBLE_ASSIGN_OR_RETURN(request.stop_ids, StopTokens(flags.engine.model));
   }
@@ -184,6 +215,13 @@ void AddGenerate(CLI::App& root, Action* action) {
       ->capture_default_str();
   command->add_option("--seed", flags->sampling.seed, "Of the draws")->capture_default_str();
   command->add_flag("--ignore-eos", flags->ignore_eos, "Go on after a stop token");
+  auto* shape = command->add_option_group("Structured output");
+  shape->add_option("--json-schema", flags->json_schema,
+                    "The answer is JSON of this schema's file");
+  shape->add_flag("--json-object", flags->json_object, "The answer is a JSON object");
+  shape->add_option("--regex", flags->regex, "The answer as a whole matches this expression");
+  shape->add_option("--choice", flags->choices, "The answer is one of these; once for each");
+  shape->require_option(0, 1);
   command->add_flag("--json", flags->json, "Print one JSON object instead of text");
   command
       ->add_option("--top-logprobs", flags->top_logprobs,

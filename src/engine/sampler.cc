@@ -14,11 +14,12 @@ constexpr double kGreedyTemperature = 1e-5;
 constexpr size_t kLanes = 16;
 constexpr size_t kBlock = 64;  // ids whose largest logit, or sum of weights, is looked at first
 
-// e^x for x <= 0 within 2 units in the last place, 0 below -87; of plain arithmetic, so that
-// compilers make vectors of it. Cephes' expf (Moshier): x = n ln 2 + r, and a polynomial in r.
+// e^x for x <= 0 within 2 units in the last place, 0 below -87.7 and for what is no number; without
+// a branch, so that compilers make vectors of it. Cephes' expf (Moshier): x = n ln 2 + r, and a
+// polynomial in r.
 float Exp(float x) {
   constexpr float kRound = 0x1.8p23f;
-  const float clamped = x > -87.0f ? x : -87.0f;
+  const float clamped = x > -88.0f ? x : -88.0f;  // n = -127: a power of all zero bits
   const float shifted = clamped * 1.44269504f + kRound;
   const float n = shifted - kRound;
   const float r = (clamped - n * 0.693359375f) + n * 2.12194440e-4f;
@@ -30,7 +31,7 @@ float Exp(float x) {
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
   const uint32_t power = (std::bit_cast<uint32_t>(shifted) + 127u) << 23;
-  return x > -87.0f ? p * std::bit_cast<float>(power) : 0.0f;
+  return p * std::bit_cast<float>(power);
 }
 
 float Max(std::span<const float> x) {

@@ -1,0 +1,87 @@
+#include "grammar/vocabulary.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <optional>
+
+namespace nibble::grammar {
+namespace {
+
+constexpr size_t kMaxTokenBytes = 4096;  // longer ones are never chosen
+constexpr size_t kMaxSameTokens = 255;
+
+std::string TextOf(const text::Tokenizer& tokenizer, int32_t id) {
+  if (!tokenizer.Contains(id) || tokenizer.IsSpecial(id)) return "";
+  if (const std::optional<uint8_t> byte = tokenizer.ByteOf(id)) {
+    return {static_cast<char>(*byte)};
+  }
+  constexpr std::string_view kBlank = "\u2581";
+  const std::string_view token = tokenizer.TokenOf(id);
+  std::string text;
+  for (size_t i = 0; i < token.size();) {
+    const bool is_blank = token.substr(i).starts_with(kBlank);
+    text += is_blank ? ' ' : token[i];
+    i += is_blank ? kBlank.size() : 1;
+  }
+  return text.size() <= kMaxTokenBytes ? text : "";
+}
+
+}  // namespace
+
+Result<Vocabulary> Vocabulary::Make(const text::Tokenizer& tokenizer) {
+  Vocabulary vocabulary;
+  std::array<bool, 256> is_spelled = {};
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    const std::string& bytes = vocabulary.bytes_.emplace_back(TextOf(tokenizer, id));
+    if (bytes.size() == 1) is_spelled[static_cast<uint8_t>(bytes[0])] = true;
+    if (!bytes.empty()) vocabulary.token_ids_.push_back(id);
+  }
+  const auto unspelled = std::ranges::find(is_spelled, false);
+  if (unspelled != is_spelled.end()) {
+    return Fail("vocabulary: no token for the byte {:#04x}", unspelled - is_spelled.begin());
+  }
+  const std::vector<std::string>& bytes = vocabulary.bytes_;
+  std::ranges::stable_sort(vocabulary.token_ids_, {},
+                           [&](int32_t id) -> const std::string& { return bytes[id]; });
+  // Each token adds what is new in it behind what it has in common with the one before.
+  std::vector<TreeNode>& tree = vocabulary.tree_;
+  std::vector<uint32_t> path;  // nodes from the root to the last one
+  const auto close = [&](size_t depth) {
+    while (path.size() > depth) {
+      TreeNode& node = tree[path.back()];
+      node.end = static_cast<uint32_t>(tree.size());
+      path.pop_back();
+      if (path.empty()) continue;
+      TreeNode& parent = tree[path.back()];
+      parent.deepest = std::max(parent.deepest, node.deepest);
+    }
+  };
+  std::string_view previous;
+  for (size_t i = 0; i < vocabulary.token_ids_.size(); ++i) {
+    const std::string_view own = bytes[vocabulary.token_ids_[i]];
+    const auto common = std::ranges::mismatch(previous, own).in1 - previous.begin();
+    close(static_cast<size_t>(common));
+    for (size_t depth = path.size(); depth < own.size(); ++depth) {
+      path.push_back(static_cast<uint32_t>(tree.size()));
+      const auto n_bytes = static_cast<uint16_t>(depth + 1);
+      tree.push_back(
+          {.depth = n_bytes, .deepest = n_bytes, .byte = static_cast<uint8_t>(own[depth])});
+    }
+    TreeNode& node = tree[path.back()];
+    if (node.n_tokens == 0) node.tokens = static_cast<int32_t>(i);
+    if (node.n_tokens < kMaxSameTokens) ++node.n_tokens;
+    previous = own;
+  }
+  close(0);
+  vocabulary.up_to_.resize((kMaxShort + 1) * vocabulary.n_words());
+  for (const int32_t id : vocabulary.token_ids_) {
+    for (size_t n = bytes[id].size(); n <= kMaxShort; ++n) {
+      vocabulary.up_to_[n * vocabulary.n_words() + static_cast<size_t>(id) / 64] |= uint64_t{1}
+                                                                                    << (id % 64);
+    }
+  }
+  return vocabulary;
+}
+
+}  // namespace nibble::grammar
