@@ -2,11 +2,14 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <exception>
 
 #include "cli/command.h"
 
-int main(int argc, char** argv) {
-  using namespace nibble::cli;
+namespace nibble::cli {
+namespace {
+
+int Run(int argc, char** argv) {
   CLI::App app{"nibble: exact 4-bit Gemma 4 checkpoints: repack, verify, run"};
   app.set_version_flag("--version", "nibble " NIBBLE_VERSION);
   app.require_subcommand(1);
@@ -20,10 +23,22 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kDone : kBadInput;
   }
-  const nibble::Result<int> code = action();
+  const Result<int> code = action();
   if (!code.has_value()) {
     fmt::print(stderr, "nibble: error: {}\n", code.error().message);
     return kBadInput;
   }
   return *code;
+}
+
+}  // namespace
+}  // namespace nibble::cli
+
+int main(int argc, char** argv) {
+  try {
+    return nibble::cli::Run(argc, argv);
+  } catch (const std::exception& error) {  // memory ran out
+    std::fprintf(stderr, "nibble: error: %s\n", error.what());
+    return nibble::cli::kBadInput;
+  }
 }

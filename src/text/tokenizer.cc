@@ -29,6 +29,7 @@ std::string Normalised(std::string_view text) {
 
 AddedTokenFinder Finder(const std::vector<AddedToken>& tokens, bool normalised) {
   std::vector<std::string> contents;
+  contents.reserve(tokens.size());
   for (const AddedToken& token : tokens) {
     contents.push_back(normalised ? Normalised(token.content) : token.content);
   }
