@@ -6,14 +6,14 @@
 namespace nibble::grammar {
 namespace {
 
-constexpr size_t kMaxMasks = 1000;             // of 32 kilobytes
+constexpr size_t kMaxRuleMasks = 1000;         // of 32 kilobytes
 constexpr int64_t kMaxMachineStates = 50'000;  // of a kilobyte
 
 }  // namespace
 
 std::shared_ptr<const RuleMask> RuleMasks::MaskOf(NodeId node, int64_t& work) {
   const std::lock_guard lock(mutex_);
-  if (masks_.size() > kMaxMasks) masks_.clear();
+  if (masks_.size() > kMaxRuleMasks) masks_.clear();
   if (machine_->n_states() > kMaxMachineStates) machine_ = std::make_unique<Machine>(program_);
   return Find(node, work);
 }

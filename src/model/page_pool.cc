@@ -10,7 +10,7 @@
 namespace nibble::model {
 namespace {
 
-constexpr int64_t kAlignmentBytes = 64;
+constexpr int64_t kPageAlignmentBytes = 64;
 
 BlockKey KeyOf(const Block* parent, std::span<const int32_t> tokens) {
   CHECK(tokens.size() == kernels::kPageTokens);
@@ -54,7 +54,7 @@ Page* PagePool::Take(PageKind kind) {
 void PagePool::Allocate(PageKind kind) {
   const auto k = static_cast<size_t>(kind);
   const auto n_bytes = static_cast<size_t>(page_bytes_[k]);
-  auto* bytes = static_cast<std::byte*>(std::aligned_alloc(kAlignmentBytes, n_bytes));
+  auto* bytes = static_cast<std::byte*>(std::aligned_alloc(kPageAlignmentBytes, n_bytes));
   CHECK(bytes != nullptr);
   // Zeroed, so that kernels which load whole pages read defined values.
   std::memset(bytes, 0, n_bytes);

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kMade = "made";
+constexpr const char* kMadeWith = "made";
 constexpr const char* kBytes = "bytes";
 constexpr const char* kSha256 = "sha256";
 constexpr const char* kNote = "note";
@@ -58,12 +58,12 @@ Result<OutputFile> OutputFile::Open(const fs::path& out, const Json& made, std::
 Status OutputFile::ReadManifest(WrittenFile* beginning) {
   const fs::path path = ManifestPath();
   NIBBLE_ASSIGN_OR_RETURN(const Json manifest, ReadJsonFile(path));
-  const bool is_one = manifest.is_object() && manifest.contains(kMade) &&
+  const bool is_one = manifest.is_object() && manifest.contains(kMadeWith) &&
                       manifest.contains(kNote) && manifest.contains(kBytes) &&
                       manifest[kBytes].is_number_unsigned() && manifest.contains(kSha256) &&
                       manifest[kSha256].is_string();
   if (!is_one) return Fail("{}: not a manifest of an interrupted run", path.string());
-  NIBBLE_RETURN_IF_ERROR(CheckMade(path, manifest[kMade], made_));
+  NIBBLE_RETURN_IF_ERROR(CheckMade(path, manifest[kMadeWith], made_));
   note_ = manifest[kNote];
   manifest[kBytes].get_to(beginning->size_bytes);
   manifest[kSha256].get_to(beginning->sha256);
@@ -71,8 +71,10 @@ Status OutputFile::ReadManifest(WrittenFile* beginning) {
 }
 
 Status OutputFile::WriteManifest(const WrittenFile& beginning) const {
-  const Json manifest = {
-      {kMade, made_}, {kBytes, beginning.size_bytes}, {kSha256, beginning.sha256}, {kNote, note_}};
+  const Json manifest = {{kMadeWith, made_},
+                         {kBytes, beginning.size_bytes},
+                         {kSha256, beginning.sha256},
+                         {kNote, note_}};
   return WriteFile(ManifestPath(), manifest.dump() + "\n");
 }
 
