@@ -3,7 +3,7 @@
 
 # What configuring and building nibble needs.
 # shellcheck disable=SC2034  # used by those who source this
-BUILD_PACKAGES=(g++ cmake ninja-build nlohmann-json3-dev libcli11-dev libfmt-dev libssl-dev)
+BUILD_PACKAGES=(g++ cmake ninja-build nlohmann-json3-dev libcli11-dev libfmt-dev libssl-dev libcurl4-openssl-dev)
 
 # install_packages PACKAGE... : says what is missing, then installs just that; silent if nothing is.
 install_packages() {

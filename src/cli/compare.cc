@@ -19,6 +19,7 @@ struct CompareFlags {
   std::string reference;
   std::vector<std::string> non_qat;
   std::string markdown;
+  std::string html;
   bool json = false;
 };
 
@@ -34,6 +35,7 @@ Result<int> CompareRuns(const CompareFlags& flags) {
   if (!flags.markdown.empty()) {
     NIBBLE_RETURN_IF_ERROR(WriteFile(flags.markdown, ToMarkdown(report)));
   }
+  if (!flags.html.empty()) NIBBLE_RETURN_IF_ERROR(WriteFile(flags.html, ToHtml(report)));
   fmt::print("{}", flags.json ? ToJson(report).dump() + "\n" : ToText(report));
   return kDone;
 }
@@ -55,6 +57,7 @@ void AddCompare(CLI::App& root, Action* action) {
   command->add_option("--non-qat", flags->non_qat,
                       "Names of builds whose weights were not trained for their format");
   command->add_option("--markdown", flags->markdown, "Also write the tables as Markdown, here");
+  command->add_option("--html", flags->html, "Also write one self-contained page with plots, here");
   command->add_flag("--json", flags->json, "Print one JSON object instead of tables");
   command->callback([flags, action] { *action = [flags] { return CompareRuns(*flags); }; });
 }

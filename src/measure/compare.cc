@@ -237,12 +237,21 @@ Result<Report> CompareBuilds(std::vector<Build> builds, const std::string& refer
 Result<Build> ReadBuild(const std::string& argument) {
   const size_t equals = argument.find('=');
   const fs::path dir = equals == argument.npos ? argument : argument.substr(equals + 1);
-  const fs::path named = dir.has_filename() ? dir : dir.parent_path();
+  fs::path named = dir.has_filename() ? dir : dir.parent_path();
+  std::error_code fault;
+  const bool is_run = fs::exists(dir / kManifest, fault);
+  // BUILD/SUITE is called BUILD.
+  if (is_run && named.has_parent_path()) {
+    NIBBLE_ASSIGN_OR_RETURN(const Json manifest, ReadJsonFile(dir / kManifest));
+    const Json::json_pointer suite("/suite/name");
+    if (manifest.contains(suite) && manifest.at(suite) == named.filename().string()) {
+      named = named.parent_path();
+    }
+  }
   Build build{
       .name = equals == argument.npos ? named.filename().string() : argument.substr(0, equals),
       .runs = {}};
-  std::error_code fault;
-  if (fs::exists(dir / kManifest, fault)) {
+  if (is_run) {
     NIBBLE_RETURN_IF_ERROR(AddRun(dir, &build));
     return build;
   }

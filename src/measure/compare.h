@@ -135,9 +135,21 @@ struct Report {
 Result<Report> Compare(std::vector<Build> builds, const std::string& reference,
                        const std::set<std::string>& non_qat);
 
-// Forms of a report. JSON holds everything; text and Markdown the tables.
+// What every form but JSON shows.
+struct Table {
+  std::string title = {};
+  std::vector<std::string> head = {};
+  std::vector<std::vector<std::string>> rows = {};
+};
+std::vector<Table> TablesOf(const Report& report);
+// One line per comparison, and what is to be kept in mind.
+std::vector<std::string> RemarksOf(const Report& report);
+
+// Forms of a report. JSON holds everything; text and Markdown the tables; HTML is one page with
+// plots.
 Json ToJson(const Report& report);
 std::string ToText(const Report& report);
 std::string ToMarkdown(const Report& report);
+std::string ToHtml(const Report& report);
 
 }  // namespace nibble::measure

@@ -11,12 +11,6 @@
 namespace nibble::measure {
 namespace {
 
-struct Table {
-  std::string title;
-  std::vector<std::string> head;
-  std::vector<std::vector<std::string>> rows;
-};
-
 Table BuildsTable(const Report& report) {
   Table table{.title = "Builds",
               .head = {"build", "format", "weights", "peak memory", "decode tok/s"},
@@ -92,29 +86,6 @@ Table ClaimsTable(const Report& report) {
   return table;
 }
 
-std::vector<Table> TablesOf(const Report& report) {
-  std::vector<Table> tables = {BuildsTable(report), ComparisonsTable(report), SpeedTable(report),
-                               ClaimsTable(report)};
-  std::erase_if(tables, [](const Table& table) { return table.rows.empty(); });
-  return tables;
-}
-
-// One line per comparison, and what is to be kept in mind.
-std::vector<std::string> Remarks(const Report& report) {
-  std::vector<std::string> lines;
-  for (const BuildFacts& build : report.builds) {
-    for (const std::string& note : build.notes) lines.push_back(build.name + ": " + note);
-  }
-  for (const Comparison& comparison : report.comparisons) {
-    lines.push_back(
-        fmt::format("{}, {}: {}", comparison.suite, comparison.build, comparison.verdict));
-    for (const std::string& note : comparison.notes) {
-      lines.push_back(fmt::format("{}, {}: note: {}", comparison.suite, comparison.build, note));
-    }
-  }
-  return lines;
-}
-
 // Columns of characters, not bytes: all that we print beyond ASCII is one column wide.
 size_t WidthOf(std::string_view text) {
   return static_cast<size_t>(
@@ -151,17 +122,39 @@ std::string MarkdownOf(const Table& table) {
 
 }  // namespace
 
+std::vector<Table> TablesOf(const Report& report) {
+  std::vector<Table> tables = {BuildsTable(report), ComparisonsTable(report), SpeedTable(report),
+                               ClaimsTable(report)};
+  std::erase_if(tables, [](const Table& table) { return table.rows.empty(); });
+  return tables;
+}
+
+std::vector<std::string> RemarksOf(const Report& report) {
+  std::vector<std::string> lines;
+  for (const BuildFacts& build : report.builds) {
+    for (const std::string& note : build.notes) lines.push_back(build.name + ": " + note);
+  }
+  for (const Comparison& comparison : report.comparisons) {
+    lines.push_back(
+        fmt::format("{}, {}: {}", comparison.suite, comparison.build, comparison.verdict));
+    for (const std::string& note : comparison.notes) {
+      lines.push_back(fmt::format("{}, {}: note: {}", comparison.suite, comparison.build, note));
+    }
+  }
+  return lines;
+}
+
 std::string ToText(const Report& report) {
   std::string text;
   for (const Table& table : TablesOf(report)) text += TextOf(table);
-  for (const std::string& remark : Remarks(report)) text += remark + "\n";
+  for (const std::string& remark : RemarksOf(report)) text += remark + "\n";
   return text;
 }
 
 std::string ToMarkdown(const Report& report) {
   std::string text;
   for (const Table& table : TablesOf(report)) text += MarkdownOf(table);
-  for (const std::string& remark : Remarks(report)) text += "- " + remark + "\n";
+  for (const std::string& remark : RemarksOf(report)) text += "- " + remark + "\n";
   return text;
 }
 

@@ -126,14 +126,6 @@ void CompareScores(std::span<const RecordPair> pairs, Comparison* comparison) {
   accuracy.is_share = true;
   if (all_binary) comparison->mcnemar_p = McNemarExact(comparison->n_gained, comparison->n_lost);
   comparison->verdict = VerdictOn(accuracy);
-  for (const auto& [side, value] :
-       {std::pair("the reference", *accuracy.reference), std::pair("the build", *accuracy.value)}) {
-    if (value != 0 && value != 1) continue;
-    comparison->notes.push_back(
-        fmt::format("{} of the answers of {} are right: a suite at its end shows no differences, "
-                    "and often a setup that is wrong",
-                    value == 0 ? "none" : "all", side));
-  }
   comparison->metrics.push_back(std::move(accuracy));
 }
 

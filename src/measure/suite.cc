@@ -53,6 +53,33 @@ void AddFlags(Json& summary, double n_correct, size_t n) {
   }
 }
 
+// Calibration of the suite `choice`, perplexity of the suite `kl`.
+void AddLikelihoods(Json* summary, std::span<const Json> records) {
+  std::vector<Forecast> forecasts;
+  std::vector<double> logprobs;
+  int64_t n_labels = 0;
+  int64_t n_returned = 0;
+  for (const Json& record : records) {
+    if (record.contains("probabilities")) {
+      forecasts.push_back({.probabilities = record["probabilities"], .gold = record["gold"]});
+      n_labels += static_cast<int64_t>(record["labels"].size());
+      n_returned += record["labels_returned"].get<int64_t>();
+    }
+    for (const Json& logprob : record.value("logprobs", Json::array())) {
+      if (logprob.is_number()) logprobs.push_back(logprob);
+    }
+  }
+  if (!forecasts.empty()) {
+    (*summary)["calibration_error"] = ExpectedCalibrationError(forecasts);
+    (*summary)["brier_score"] = BrierScore(forecasts);
+    (*summary)["labels_returned"] = {n_returned, n_labels};
+  }
+  if (!logprobs.empty()) {
+    (*summary)["perplexity"] = std::exp(-Mean(logprobs));
+    (*summary)["perplexity_tokens"] = logprobs.size();
+  }
+}
+
 }  // namespace
 
 std::string HashOf(const Query& query) { return HashOf(ToJson(query)); }
@@ -108,6 +135,7 @@ Json Summarize(std::string_view suite_name, std::span<const Json> records) {
     n_right += score;
     ++n_all;
   }
+  AddLikelihoods(&summary, records);
   summary["prompt_tokens"] = n_prompt;
   summary["completion_tokens"] = n_completion;
   if (!bos_counts.empty()) {

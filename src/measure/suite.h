@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <span>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "measure/choice.h"
 #include "measure/target.h"
 
 namespace nibble::measure {
@@ -44,7 +46,19 @@ Json MakeRecord(const Suite& suite, const Item& item, const Reply& reply);
 // {"correct", "total"}}, "flags"; "prompt_tokens", "completion_tokens", "bos_count"}
 Json Summarize(std::string_view suite_name, std::span<const Json> records);
 
+// n: at most so many items; 0: all that there are. Errors name file and record.
+
 // The exact questions (exact_questions.h).
 Suite FortySuite(int n, uint64_t seed);
+Result<Suite> Gsm8kSuite(const std::filesystem::path& data, int n);
+// dir: holds BFCL_v4_simple_python.json and possible_answer/, as the package bfcl-eval does.
+Result<Suite> BfclSuite(const std::filesystem::path& dir, int n);
+Result<Suite> ChoiceSuite(const ChoiceOptions& options, int n);
+// n needles at each length (tokens) and depth (percent); asks the target once what a token is.
+Result<Suite> LongSuite(Target& target, const std::vector<int>& lengths,
+                        const std::vector<int>& depths, int n);
+// data: JSONL with "prompt"; "": the forty questions.
+Result<Suite> IdentitySuite(const std::filesystem::path& data, int n);
+Result<Suite> KlSuite(const std::filesystem::path& text_file, int n, int n_top_logprobs);
 
 }  // namespace nibble::measure

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -66,3 +68,17 @@ def test_what_is_not_comparable_is_refused(nibble: Run, tiny: Path, runs: Path, 
     assert refused.returncode == 2 and "not comparable: items: 40 here, 400 there" in refused.stderr and refused.stdout == ""
     refused = nibble("compare", runs / "bf16", tmp_path)
     assert refused.returncode == 2 and "manifest.json" in refused.stderr
+
+
+def test_html(nibble: Run, runs: Path, tmp_path: Path) -> None:
+    """One page, nothing from elsewhere, well-formed, with a plot of the differences and the answers that changed."""
+    page = tmp_path / "report.html"
+    assert nibble("compare", runs / "bf16", runs / "q4w4a16", f"<rounded>={runs}/minmax", "--html", page).returncode == 0
+    text = page.read_text()
+    assert "<script" not in text and "http" not in text and "&lt;rounded&gt;" in text and "<rounded>" not in text
+    plots = [ElementTree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]
+    circles = [circle for svg in plots for circle in svg.iter("circle")]
+    assert len(plots) == 2 and len(circles) == 2
+    report = compared(nibble, runs / "bf16", runs / "q4w4a16", f"<rounded>={runs}/minmax")
+    assert all(flip["prompt"] in text for comparison in report["comparisons"] for flip in comparison["flips"])
+    assert "prefers-color-scheme:dark" in text and "@media print" in text
