@@ -33,9 +33,8 @@ struct Pages {
 Pages WholePages(std::span<const std::byte> mapped) {
   static const auto kPageBytes = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   if (mapped.empty()) return {nullptr, 0};
-  const auto begin = reinterpret_cast<uintptr_t>(mapped.data());
-  const uintptr_t first = begin / kPageBytes * kPageBytes;
-  return {reinterpret_cast<void*>(first), begin + mapped.size() - first};
+  const uintptr_t past = reinterpret_cast<uintptr_t>(mapped.data()) % kPageBytes;
+  return {const_cast<std::byte*>(mapped.data()) - past, past + mapped.size()};
 }
 
 }  // namespace

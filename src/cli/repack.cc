@@ -169,16 +169,8 @@ Result<int> RunRepack(RepackOptions run) {
   return kDone;
 }
 
-}  // namespace
-
-void AddRepack(CLI::App& root, Action* action) {
-  auto run = std::make_shared<RepackOptions>();
-  CLI::App* command = root.add_subcommand(
-      "repack", "Write a QAT checkpoint as int4 without rounding it a second time, or as int8");
-  command->add_option("SRC", run->source, "Model directory with bf16 values on the grid")
-      ->required();
-  command->add_option("OUT", run->out, "Directory to write: new or empty; gguf: a new file")
-      ->required();
+// What is written, and how it is rounded.
+void AddFormatFlags(CLI::App* command, RepackOptions* run) {
   const std::map<std::string, repack::Format> formats = {
       {"q4w4a16", repack::Format::kQ4W4A16},
       {"q4w4a16emb4", repack::Format::kQ4W4A16Emb4},
@@ -217,6 +209,19 @@ void AddRepack(CLI::App& root, Action* action) {
                    "none (default): codes are recovered, nothing is rounded. minmax: LOSSY, for "
                    "comparisons only: int4 with scale = amax / 7.5 per group, as usual exports do")
       ->transform(CLI::CheckedTransformer(roundings));
+}
+
+}  // namespace
+
+void AddRepack(CLI::App& root, Action* action) {
+  auto run = std::make_shared<RepackOptions>();
+  CLI::App* command = root.add_subcommand(
+      "repack", "Write a QAT checkpoint as int4 without rounding it a second time, or as int8");
+  command->add_option("SRC", run->source, "Model directory with bf16 values on the grid")
+      ->required();
+  command->add_option("OUT", run->out, "Directory to write: new or empty; gguf: a new file")
+      ->required();
+  AddFormatFlags(command, run.get());
   command->add_flag("--keep-towers", run->options.keep_towers,
                     "Keep vision and audio towers and the multimodal architecture");
   command->add_flag("--allow-offgrid", run->options.allow_off_grid,

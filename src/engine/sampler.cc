@@ -89,6 +89,7 @@ std::vector<int32_t> BestIds(std::span<const float> logits, size_t k) {
   collect();
   if (ids.size() <= k) return ids;
   std::vector<float> found;
+  found.reserve(ids.size());
   for (const int32_t id : ids) found.push_back(logits[id]);
   std::ranges::nth_element(found, found.begin() + kth, std::greater());
   bound = found[k - 1];
@@ -253,6 +254,7 @@ std::vector<TokenLogprob> TopLogprobs(std::span<const float> logits, int k, doub
   std::ranges::stable_sort(ids, [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
   ids.resize(std::min(ids.size(), static_cast<size_t>(k)));
   std::vector<TokenLogprob> top;
+  top.reserve(ids.size());
   for (const int32_t id : ids) {
     top.push_back({.id = id, .logprob = static_cast<double>(logits[id]) - log_sum});
   }
