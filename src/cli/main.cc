@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   Action action;
   for (const auto add : {AddInspect, AddRepack, AddVerify, AddPlan, AddTokenize, AddDetokenize,
-                         AddGenerate, AddEval, AddBench, AddCompare}) {
+                         AddGenerate, AddEval, AddBench, AddCompare, AddServe}) {
     add(app, &action);
   }
   try {
