@@ -28,5 +28,6 @@ void AddGenerate(CLI::App& root, Action* action);
 void AddEval(CLI::App& root, Action* action);
 void AddBench(CLI::App& root, Action* action);
 void AddCompare(CLI::App& root, Action* action);
+void AddServe(CLI::App& root, Action* action);
 
 }  // namespace nibble::cli

@@ -15,7 +15,7 @@ int Run(int argc, char** argv) {
   app.require_subcommand(1);
   Action action;
   for (const auto add : {AddInspect, AddRepack, AddVerify, AddPlan, AddTokenize, AddDetokenize,
-                         AddGenerate, AddEval, AddBench, AddCompare}) {
+                         AddGenerate, AddEval, AddBench, AddCompare, AddServe}) {
     add(app, &action);
   }
   try {

@@ -38,4 +38,20 @@ std::string Detokenizer::Flush() {
   return text;
 }
 
+std::string Detokenizer::FlushWhole() {
+  size_t i = 0;
+  while (i < byte_run_.size()) {
+    const Character character = CharacterAt(byte_run_, i);
+    if (!character.valid) break;
+    i += character.n_bytes;
+  }
+  // Its first byte announces more than there are.
+  if (i < byte_run_.size()) {
+    const auto first = static_cast<uint8_t>(byte_run_[i]);
+    const bool is_cut = i + CharacterAt(byte_run_, i).n_bytes == byte_run_.size();
+    if (is_cut && first >= 0xc2 && first < 0xf5) byte_run_.resize(i);
+  }
+  return Flush();
+}
+
 }  // namespace nibble::text

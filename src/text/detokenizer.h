@@ -23,6 +23,8 @@ class Detokenizer {
   std::string Push(TokenId id);
   // What is held back, at the end.
   std::string Flush();
+  // The same where generation was cut: without a character of which only the first bytes came.
+  std::string FlushWhole();
 
  private:
   const Tokenizer* tokenizer_;
