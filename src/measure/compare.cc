@@ -24,15 +24,15 @@ Status AddRun(const fs::path& dir, Build* build) {
   return {};
 }
 
-std::vector<SpeedRow> SpeedRowsOf(const Run& run) {
-  std::vector<SpeedRow> rows;
+std::vector<SpeedFigure> SpeedFiguresOf(const Run& run) {
+  std::vector<SpeedFigure> rows;
   for (const Json& row : run.summary.value("rows", Json::array())) {
     rows.push_back({.work = row.value("work", ""),
                     .n_context_tokens = row.value("context_tokens", int64_t{0}),
                     .n_sequences = row.value("sequences", int64_t{1}),
                     .runs_tokens_per_s = row.value("runs_tokens_per_s", std::vector<double>())});
   }
-  std::erase_if(rows, [](const SpeedRow& row) { return row.runs_tokens_per_s.empty(); });
+  std::erase_if(rows, [](const SpeedFigure& row) { return row.runs_tokens_per_s.empty(); });
   return rows;
 }
 
@@ -77,7 +77,7 @@ BuildFacts FactsOf(const Build& build) {
                              .is_share = true};
     }
     if (suite != kBench) continue;
-    for (const SpeedRow& row : SpeedRowsOf(run)) {
+    for (const SpeedFigure& row : SpeedFiguresOf(run)) {
       if (row.work != "decode" || row.n_sequences != 1) continue;
       facts.decode_tokens_per_s = Median(row.runs_tokens_per_s);
       break;
@@ -140,9 +140,9 @@ Result<std::vector<SpeedComparison>> CompareSpeeds(const Build& reference, const
     return Fail("bench: {} against {}: not comparable: {}", build.name, reference.name, difference);
   }
   std::vector<SpeedComparison> speeds;
-  const std::vector<SpeedRow> rows = SpeedRowsOf(after);
-  for (SpeedRow& row : SpeedRowsOf(before)) {
-    const auto other = std::ranges::find_if(rows, [&](const SpeedRow& candidate) {
+  const std::vector<SpeedFigure> rows = SpeedFiguresOf(after);
+  for (SpeedFigure& row : SpeedFiguresOf(before)) {
+    const auto other = std::ranges::find_if(rows, [&](const SpeedFigure& candidate) {
       return candidate.work == row.work && candidate.n_context_tokens == row.n_context_tokens &&
              candidate.n_sequences == row.n_sequences;
     });

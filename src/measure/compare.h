@@ -74,7 +74,7 @@ struct Comparison {
   std::vector<std::string> notes = {};
 };
 
-struct SpeedRow {
+struct SpeedFigure {
   std::string work = {};
   int64_t n_context_tokens = 0;
   int64_t n_sequences = 1;
@@ -83,8 +83,8 @@ struct SpeedRow {
 
 struct SpeedComparison {
   std::string build = {};
-  SpeedRow reference = {};
-  SpeedRow row = {};
+  SpeedFigure reference = {};
+  SpeedFigure row = {};
   double ratio = 0;  // of the medians
   Interval ratio_bounds =
       {};  // the build's slowest run over the reference's fastest, and the reverse

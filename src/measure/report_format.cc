@@ -44,7 +44,7 @@ std::string FormatScore(const Metric& metric) {
 
 std::string FormatP(double p) { return p < 0.001 ? "< 0.001" : fmt::format("{:.3f}", p); }
 
-std::string FormatWork(const SpeedRow& row) {
+std::string FormatWork(const SpeedFigure& row) {
   std::string text = row.work;
   if (row.n_context_tokens > 0) text += fmt::format(" at {} tokens", row.n_context_tokens);
   if (row.n_sequences > 1) text += fmt::format(", {} at once", row.n_sequences);

@@ -20,6 +20,6 @@ std::string FormatScore(const Metric& metric);
 // "0.031", "< 0.001"
 std::string FormatP(double p);
 // "decode at 128 tokens, 4 at once"
-std::string FormatWork(const SpeedRow& row);
+std::string FormatWork(const SpeedFigure& row);
 
 }  // namespace nibble::measure
