@@ -140,11 +140,11 @@ void EngineThread::StepAndDeliver() {
   for (engine::Event& event : engine_->Step()) {
     const engine::RequestId id = event.request_id;
     const bool is_last = event.finish != engine::FinishReason::kNone;
-    const Live& live = live_.at(id);
-    if (!live.queue->Push(live.choice_idx, std::move(event))) {
+    const Live live = live_.at(id);
+    // Before its last token is delivered: who has an answer may ask again at once.
+    if (is_last) Forget(id);
+    if (!live.queue->Push(live.choice_idx, std::move(event)) && !is_last) {
       engine_->Cancel(id);
-      Forget(id);
-    } else if (is_last) {
       Forget(id);
     }
   }
