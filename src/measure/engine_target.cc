@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <list>
+#include <span>
 #include <utility>
 
 #include "base/json.h"
+#include "text/answer_parser.h"
 
 namespace nibble::measure {
 namespace {
@@ -98,9 +100,30 @@ Status EngineTarget::TakePrompt(Pending& pending, const engine::Event& event) co
   return {};
 }
 
+// Tells the answer's text and calls apart, as a server does.
+void EngineTarget::ReadCalls(Reply* reply) const {
+  text::AnswerParser parser(tokenizer_, text::AnswerFormat::kChatTools);
+  const auto take = [&](text::AnswerDelta delta) {
+    reply->text += delta.content;
+    for (text::ToolCall& call : delta.calls) {
+      reply->tool_calls.push_back(
+          {.name = std::move(call.name), .arguments_json = std::move(call.arguments)});
+    }
+  };
+  std::span<const int32_t> ids = reply->token_ids;
+  if (reply->finish_reason == "stop") ids = ids.first(ids.size() - 1);
+  for (const int32_t id : ids) take(parser.Push(id));
+  take(parser.Finish());
+  if (!reply->tool_calls.empty()) reply->finish_reason = "tool_calls";
+}
+
 Result<Reply> EngineTarget::Finish(Pending pending) const {
   Reply& reply = pending.reply;
-  NIBBLE_ASSIGN_OR_RETURN(reply.text, tokenizer_.Decode(reply.token_ids, /*skip_special=*/true));
+  if (pending.query->tools_json.empty()) {
+    NIBBLE_ASSIGN_OR_RETURN(reply.text, tokenizer_.Decode(reply.token_ids, /*skip_special=*/true));
+  } else {
+    ReadCalls(&reply);
+  }
   reply.n_completion_tokens = static_cast<int64_t>(reply.token_ids.size());
   reply.time_s = SecondsSince(pending.start);
   return std::move(reply);

@@ -32,6 +32,7 @@ class EngineTarget : public Target {
   // An event of the query's request; true: it was the last one.
   Result<bool> Take(Pending& pending, const engine::Event& event) const;
   Status TakePrompt(Pending& pending, const engine::Event& event) const;
+  void ReadCalls(Reply* reply) const;
   Result<Reply> Finish(Pending pending) const;
   Result<Step> ToStep(int32_t token_id, double logprob,
                       std::span<const engine::TokenLogprob> top) const;

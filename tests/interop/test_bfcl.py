@@ -134,3 +134,23 @@ def test_malformed_calls_and_schemas(nibble: Run, data: Path, tmp_path: Path) ->
         assert body["tool_choice"] == "auto" and body["max_tokens"] == 512 and len(body["tools"]) == 1
         assert "." not in body["tools"][0]["function"]["name"]
         assert not any(f'"type": "{word}"' in text for word in ("dict", "float", "tuple", "any"))
+
+
+def test_the_engine_calls(nibble: Run, tiny: Path, tmp_path: Path) -> None:
+    """Without a server: what the trained model writes in Gemma's format is read as calls."""
+    asked = {
+        "weather": ("What is the weather in Ankara?", "get_weather", "Weather of a city.", {"city": "string"}, {"city": ["Ankara"]}),
+        "timer": ("Set a timer for 25 minutes.", "set_timer", "Start a timer.", {"minutes": "integer"}, {"minutes": [25]}),
+    }
+    (tmp_path / "possible_answer").mkdir()
+    questions, answers = [], []
+    for key, (question, name, description, types_of, right) in asked.items():
+        parameters = {"type": "dict", "properties": {k: {"type": t} for k, t in types_of.items()}, "required": list(types_of)}
+        function = {"name": name, "description": description, "parameters": parameters}
+        questions.append({"id": key, "question": [[{"role": "user", "content": question}]], "function": [function]})
+        answers.append({"id": key, "ground_truth": [{name: right}]})
+    for path, records in ((".", questions), ("possible_answer", answers)):
+        text = "".join(json.dumps(record) + "\n" for record in records)
+        (tmp_path / path / "BFCL_v4_simple_python.json").write_text(text)
+    done = nibble("eval", tiny, "--suite", "bfcl-simple", "--data", tmp_path, "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["correct"] == 2, done.stdout + done.stderr
