@@ -34,11 +34,11 @@ def mb(n_bytes: int) -> str:
 
 
 def exactness(proof: dict) -> tuple[str, str]:
-    """Groups of 32 that are read back bit for bit, and the relative error of what is not proven exact."""
+    """Groups of 32 that are read back value by value (zeros may change their sign), and the relative error of what is not proven exact."""
     counts = proof.get("totals") or proof.get("q4_0") or {"groups": 0}
     measured = proof.get("measured", {}).get("int8") or proof.get("q6_k_measured") or {}
     groups = f"{counts['groups_right']:,} of {counts['groups']:,}" if counts["groups"] else "-"
-    if counts["groups"] and counts["values_bit_identical"] < counts["values"]:
+    if counts["groups"] and counts["worst_ulp"] > 0:
         groups += f", {100 * counts['values_bit_identical'] / counts['values']:.2f} % of values"
     error = f"{100 * measured['relative_error']:.2f} %, {measured['snr_db']:.1f} dB" if measured.get("values") else "-"
     return groups, error
