@@ -100,6 +100,7 @@ Result<Device> FindDevice(const std::string& name) {
         .name = kCpuPrefix, .memory_mib = n_bytes >> 20, .widens_int4 = false, .is_cpu = true};
   }
   std::vector<std::string_view> names;
+  names.reserve(kDevices.size());
   for (const Device& device : kDevices) names.push_back(device.name);
   return Fail("unknown device {}: expected {} or cpu:SIZE (cpu:24GiB)", QuoteForMessage(name),
               fmt::join(names, ", "));

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -108,6 +109,8 @@ Result<int> RunVerify(const VerifyOptions& options) {
   if (checkpoint::IsGgufPath(options.out)) {
     return RunVerifyGguf(options.source, options.out, options.n_threads, options.as_json);
   }
+  // Beside the proof: it is one thread's work.
+  auto checksums = std::async(std::launch::async, checkpoint::CheckSha256Sums, options.out);
   ProgressBar bar("verify");
   NIBBLE_ASSIGN_OR_RETURN(
       const repack::VerifyReport report,
@@ -120,7 +123,7 @@ Result<int> RunVerify(const VerifyOptions& options) {
     PrintReport(report);
   }
   std::fflush(stdout);
-  const Status files = checkpoint::CheckSha256Sums(options.out);
+  const Status files = checksums.get();
   if (!files.has_value()) fmt::print(stderr, "{}\n", files.error().message);
   return report.is_right() && files.has_value() ? kDone : kAnswerIsNo;
 }

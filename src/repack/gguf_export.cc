@@ -166,6 +166,7 @@ Result<GgufReport> ExportGguf(const std::filesystem::path& source, const std::fi
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<GgufEntry> metadata,
                           Metadata(source, config, std::move(tokenizer)));
   std::vector<GgufTensor> declared;
+  declared.reserve(outputs.size());
   for (const GgufOutput& output : outputs) declared.push_back(output.tensor);
   NIBBLE_ASSIGN_OR_RETURN(const GgufLayout layout, LayOutGguf(metadata, declared, out.string()));
   GgufReport report = StartReport(checkpoint, plan, options, outputs);

@@ -92,6 +92,7 @@ class GgufStream {
 
   Json Counts() const {
     std::vector<PackCounts> counts;
+    counts.reserve(report_.tensors.size());
     for (const GgufTensorReport& tensor : report_.tensors) {
       counts.push_back({.grid = tensor.counts, .rounding = {}});
     }

@@ -190,12 +190,29 @@ class Verifier {
                    fmt::join(tensor.info.shape, ", "), Name(copy.info.dtype),
                    fmt::join(copy.info.shape, ", "));
     }
-    const std::optional<size_t> at = FirstDifference(tensor.bytes, copy.bytes);
+    const std::optional<size_t> at = FindDifference(tensor.bytes, copy.bytes);
     if (!at.has_value()) return;
     const int64_t element = static_cast<int64_t>(*at) / SizeBytes(tensor.info.dtype);
     const int64_t row_elements = tensor.info.shape.empty() ? 1 : tensor.info.shape.back();
     Fault("tensor {} row {} column {}: not the source's bytes", name, element / row_elements,
           element % row_elements);
+  }
+
+  // FirstDifference() on all threads.
+  std::optional<size_t> FindDifference(std::span<const std::byte> a, std::span<const std::byte> b) {
+    constexpr size_t kPartBytes = size_t{8} << 20;
+    const auto n_parts = static_cast<int64_t>((a.size() + kPartBytes - 1) / kPartBytes);
+    std::vector<std::optional<size_t>> found(static_cast<size_t>(n_parts));
+    pool_.ParallelFor(n_parts, [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+        const size_t first = i * kPartBytes;
+        const size_t n_bytes = std::min(kPartBytes, a.size() - first);
+        const auto at = FirstDifference(a.subspan(first, n_bytes), b.subspan(first, n_bytes));
+        if (at.has_value()) found[i] = first + *at;
+      }
+    });
+    const auto first = std::ranges::find_if(found, [](const auto& at) { return at.has_value(); });
+    return first == found.end() ? std::nullopt : *first;
   }
 
   void CheckPiece(const Piece& piece, VerifiedTensor* result) {

@@ -23,16 +23,11 @@ class ProofLanes {
       const std::byte* packed = batch.packed + i * 16;
       uint16_t bits;
       __builtin_memcpy(&bits, batch.scales + i * 2, sizeof bits);
-      if (!IsUsual(bits, batch.is_fp16)) {
-        left_over[n_left_over++] = static_cast<uint32_t>(i);
-      } else if (Isa::IsIdentical(source, packed, Widen(bits, batch.is_fp16))) {
-        sums->sum_squares += Energy(source);
-        running.n_negative_scales += bits >> 15;
-      } else if (ProveNear(source, packed, bits, batch.is_fp16, &running, sums)) {
-        running.n_negative_scales += bits >> 15;
-      } else {
-        left_over[n_left_over++] = static_cast<uint32_t>(i);
-      }
+      const bool is_proven = IsUsual(bits, batch.is_fp16) &&
+                             (ProveIdentical(source, packed, Widen(bits, batch.is_fp16), sums) ||
+                              ProveNear(source, packed, bits, batch.is_fp16, &running, sums));
+      running.n_negative_scales += is_proven ? bits >> 15 : 0;
+      if (!is_proven) left_over[n_left_over++] = static_cast<uint32_t>(i);
     }
     const auto n_proven = static_cast<uint64_t>(batch.n_groups - n_left_over);
     const int64_t n_differing = -Sum(running.n_differing);
@@ -136,11 +131,19 @@ class ProofLanes {
 
   static double Energy(const std::byte* source) {
     F32 squares = {};
-    for (int first = 0; first < 32; first += kLanes) {
+    for (ptrdiff_t first = 0; first < 32; first += kLanes) {
       const F32 values = Bits<F32>(LoadSource(source + first * 2) << 16);
       squares += values * values;
     }
     return static_cast<double>(Sum(squares));
+  }
+
+  // Adds the group if every value is read back bit for bit.
+  static bool ProveIdentical(const std::byte* source, const std::byte* packed, float scale,
+                             ProofSums* sums) {
+    if (!Isa::IsIdentical(source, packed, scale)) return false;
+    sums->sum_squares += Energy(source);
+    return true;
   }
 
   // Adds the group if every value is read back within one bf16 step and the scale is the nearest.
@@ -153,7 +156,7 @@ class ProofLanes {
     I32 is_off = {};  // by a step; other differences are between the two zeros
     F32 squares = {};
     F32 squared_errors = {};
-    for (int first = 0; first < 32; first += kLanes) {
+    for (ptrdiff_t first = 0; first < 32; first += kLanes) {
       const U32 stored = LoadSource(source + first * 2);
       const F32 codes = __builtin_convertvector(LoadCodes(packed + first / 2, Lanes()), F32);
       const U32 read = RoundToBf16(codes * scale);
