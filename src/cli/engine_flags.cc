@@ -1,10 +1,10 @@
 #include "cli/engine_flags.h"
 
-#include <chrono>
 #include <cstdlib>
 #include <initializer_list>
 #include <map>
 
+#include "base/stopwatch.h"
 #include "kernels/choose_kernels.h"
 
 namespace nibble::cli {
@@ -58,11 +58,11 @@ Result<OpenedModel> OpenModel(const EngineFlags& flags) {
   OpenedModel opened;
   NIBBLE_ASSIGN_OR_RETURN(opened.kernels, kernels::ChooseKernels(std::getenv("NIBBLE_KERNELS")));
   opened.pool = std::make_unique<ThreadPool>(flags.n_threads);
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch loading;
   NIBBLE_ASSIGN_OR_RETURN(model::Weights weights,
                           model::LoadWeights(flags.model, *opened.pool, flags.cache_directory));
   opened.weights = std::make_unique<model::Weights>(std::move(weights));
-  opened.load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  opened.load_s = loading.seconds();
   opened.engine = std::make_unique<engine::Engine>(*opened.weights, *opened.kernels, *opened.pool,
                                                    flags.options);
   return opened;

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/stopwatch.h"
 #include "cli/command.h"
 #include "cli/engine_flags.h"
 #include "cli/model_files.h"
@@ -24,8 +24,6 @@
 
 namespace nibble::cli {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 struct GenerateFlags {
   EngineFlags engine;
@@ -76,18 +74,16 @@ Answer Run(const GenerateFlags& flags, engine::Engine& engine, text::Detokenizer
     std::fwrite(piece.data(), 1, piece.size(), stdout);
     std::fflush(stdout);
   };
-  const Clock::time_point start = Clock::now();
-  Clock::time_point first = start;
+  const Stopwatch stopwatch;
   while (!engine.idle()) {
     for (engine::Event& event : engine.Step()) {
-      if (answer.events.empty()) first = Clock::now();
+      if (answer.events.empty()) answer.prefill_s = stopwatch.seconds();
       if (detokenizer != nullptr) show(detokenizer->Push(event.token_id));
       answer.events.push_back(std::move(event));
     }
   }
   if (detokenizer != nullptr) show(detokenizer->Flush());
-  answer.prefill_s = std::chrono::duration<double>(first - start).count();
-  answer.decode_s = std::chrono::duration<double>(Clock::now() - first).count();
+  answer.decode_s = stopwatch.seconds() - answer.prefill_s;
   return answer;
 }
 

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "base/progress.h"
+#include "base/stopwatch.h"
 #include "base/thread_pool.h"
 #include "cli/command.h"
 #include "cli/print_grid_counts.h"
@@ -141,16 +141,14 @@ Result<int> RunRepack(RepackOptions run) {
   if (run.options.rounding != repack::Rounding::kNone && !is_q4w4a16) {
     return Fail("--rounding minmax is for --format q4w4a16 and q4w4a16emb4");
   }
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch stopwatch;
   ProgressBar bar("repack");
   const auto report =
       repack::Repack(run.source, run.out, run.options,
                      [&](uint64_t done, uint64_t total) { bar.Update(done, total); });
   bar.Finish();
   if (!report.has_value()) return std::unexpected(report.error());
-  const RunFacts facts = {
-      .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
-      .source_bytes = report->source_bytes()};
+  const RunFacts facts = {.seconds = stopwatch.seconds(), .source_bytes = report->source_bytes()};
   if (run.as_json) {
     Json json = report->ToJson();
     json["run"] = facts.ToJson(run.options);

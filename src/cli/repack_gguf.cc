@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/progress.h"
+#include "base/stopwatch.h"
 #include "cli/command.h"
 #include "cli/model_files.h"
 #include "cli/print_grid_counts.h"
@@ -52,7 +52,7 @@ void PrintReport(const std::filesystem::path& source, const std::filesystem::pat
 
 Result<int> RunRepackGguf(const std::filesystem::path& source, const std::filesystem::path& out,
                           const repack::Options& options, repack::GgufTables tables, bool as_json) {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch stopwatch;
   NIBBLE_ASSIGN_OR_RETURN(std::vector<checkpoint::GgufEntry> tokenizer, GgufTokenizer(source));
   ProgressBar bar("repack");
   const auto report =
@@ -60,9 +60,7 @@ Result<int> RunRepackGguf(const std::filesystem::path& source, const std::filesy
                          [&](uint64_t done, uint64_t total) { bar.Update(done, total); });
   bar.Finish();
   if (!report.has_value()) return std::unexpected(report.error());
-  const RunFacts facts = {
-      .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
-      .source_bytes = report->source_bytes};
+  const RunFacts facts = {.seconds = stopwatch.seconds(), .source_bytes = report->source_bytes};
   if (as_json) {
     Json json = report->ToJson();
     json["run"] = facts.ToJson(options);

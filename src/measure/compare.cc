@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "measure/pairing.h"
+#include "measure/run.h"
 
 namespace nibble::measure {
 namespace {
@@ -12,7 +13,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kBench = "bench";
-constexpr const char* kManifest = "manifest.json";
 
 Status AddRun(const fs::path& dir, Build* build) {
   NIBBLE_ASSIGN_OR_RETURN(Run run, ReadRun(dir));

@@ -1,29 +1,21 @@
 #include "measure/engine_target.h"
 
 #include <algorithm>
-#include <chrono>
 #include <list>
 #include <span>
 #include <utility>
 
 #include "base/json.h"
+#include "base/stopwatch.h"
 #include "text/answer_parser.h"
 
 namespace nibble::measure {
-namespace {
-
-double SecondsSince(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-}  // namespace
-
 // A query whose request is with the engine.
 struct EngineTarget::Pending {
   const Query* query = nullptr;
   size_t index = 0;  // of the query
   engine::RequestId request_id = 0;
-  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  Stopwatch stopwatch = {};
   Reply reply = {};
 };
 
@@ -79,7 +71,7 @@ Result<bool> EngineTarget::Take(Pending& pending, const engine::Event& event) co
     return is_last;
   }
   if (reply.token_ids.empty()) {
-    reply.first_token_s = SecondsSince(pending.start);
+    reply.first_token_s = pending.stopwatch.seconds();
     reply.n_cached_tokens = event.n_cached_tokens;
   }
   reply.token_ids.push_back(event.token_id);
@@ -125,7 +117,7 @@ Result<Reply> EngineTarget::Finish(Pending pending) const {
     ReadCalls(&reply);
   }
   reply.n_completion_tokens = static_cast<int64_t>(reply.token_ids.size());
-  reply.time_s = SecondsSince(pending.start);
+  reply.time_s = pending.stopwatch.seconds();
   return std::move(reply);
 }
 

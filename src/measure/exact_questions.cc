@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/ascii.h"
 #include "base/check.h"
 #include "measure/capitals.h"
 #include "measure/python_random.h"
@@ -19,9 +20,8 @@ constexpr Capital kFortyCapitals[] = {
     {"Vietnam", "Hanoi"},
 };
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsWord(char c) {
-  return IsDigit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  return IsAsciiDigit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
 std::string LowerAscii(std::string_view text) {
@@ -97,7 +97,7 @@ bool IsCorrect(const Question& question, std::string_view answer) {
       return HasNumber(answer, question.expected, [](char before) { return !IsWord(before); });
     case Kind::kSum:
       return HasNumber(answer, question.expected,
-                       [](char before) { return !IsDigit(before) && before != '-'; });
+                       [](char before) { return !IsAsciiDigit(before) && before != '-'; });
     case Kind::kCapital: {
       const std::string lower = LowerAscii(answer);
       if (lower.contains(LowerAscii(question.expected))) return true;

@@ -8,18 +8,13 @@
 #include <thread>
 #include <vector>
 
+#include "base/stopwatch.h"
 #include "measure/openai.h"
 
 namespace nibble::measure {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr double kMostBackOff_s = 8;
-
-double SecondsFrom(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Worth asking again: full for the moment, or at fault itself.
 bool IsPassing(long status) { return status == 408 || status == 429 || status >= 500; }
@@ -111,12 +106,12 @@ Result<Reply> HttpTarget::AskServer(HttpClient& client, const Query& query,
   request.body = BodyOf(query).dump(-1, ' ', false, Json::error_handler_t::replace);
   double back_off_s = options_.first_back_off_s;
   for (int attempt = 1;; ++attempt) {
-    const Clock::time_point start = Clock::now();
+    const Stopwatch stopwatch;
     StreamedReply streamed;
     double first_token_s = 0;
     if (query.stream) {
       request.on_piece = [&](std::string_view piece) {
-        if (streamed.Push(piece)) first_token_s = SecondsFrom(start);
+        if (streamed.Push(piece)) first_token_s = stopwatch.seconds();
         return !stopped;
       };
     }
@@ -124,7 +119,7 @@ Result<Reply> HttpTarget::AskServer(HttpClient& client, const Query& query,
     if (response.has_value() && response->status == 200) {
       NIBBLE_ASSIGN_OR_RETURN(Reply reply,
                               query.stream ? streamed.Finish() : ParseReply(response->body, query));
-      reply.time_s = SecondsFrom(start);
+      reply.time_s = stopwatch.seconds();
       reply.first_token_s = first_token_s;
       reply.n_attempts = attempt;
       return reply;

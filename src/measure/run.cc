@@ -16,7 +16,6 @@
 namespace nibble::measure {
 namespace {
 
-constexpr const char* kManifest = "manifest.json";
 constexpr const char* kRecords = "records.jsonl";
 constexpr const char* kSummary = "summary.json";
 

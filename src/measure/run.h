@@ -19,6 +19,8 @@
 
 namespace nibble::measure {
 
+inline constexpr const char* kManifest = "manifest.json";
+
 // The manifest's part that two runs must share to be compared: {"name", "sha256", "items",
 // "settings"}.
 Json ManifestOf(const Suite& suite);

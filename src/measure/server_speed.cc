@@ -3,20 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <random>
 #include <string>
 
+#include "base/stopwatch.h"
 #include "measure/statistics.h"
 
 namespace nibble::measure {
 namespace {
 
 constexpr double kMostCachedShare = 0.01;
-
-double Seconds(std::chrono::steady_clock::duration time) {
-  return std::chrono::duration<double>(time).count();
-}
 
 class ServerBench {
  public:
@@ -163,7 +159,7 @@ class ServerBench {
           {.text = Words(n_words), .max_tokens = n_tokens, .ignore_eos = true, .stream = stream});
     }
     Batch batch;
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch stopwatch;
     target_.AskAll(queries, n_sequences, [&](size_t, Result<Reply> reply) {
       on_request_(++n_done_, n_all_);
       if (!reply.has_value()) {
@@ -176,7 +172,7 @@ class ServerBench {
       batch.replies.push_back(*std::move(reply));
       return true;
     });
-    batch.time_s = Seconds(std::chrono::steady_clock::now() - start);
+    batch.time_s = stopwatch.seconds();
     if (batch.replies.size() < queries.size()) batch.replies.clear();
     return batch;
   }

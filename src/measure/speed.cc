@@ -2,22 +2,16 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <memory>
 #include <random>
 #include <utility>
 
 #include "base/huge_memory.h"
+#include "base/stopwatch.h"
 
 namespace nibble::measure {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 class Bench {
  public:
@@ -25,10 +19,10 @@ class Bench {
 
   // Seconds from submission to the first token.
   Result<double> Prefill(int n_tokens) {
-    const Clock::time_point start = Clock::now();
+    const Stopwatch stopwatch;
     NIBBLE_RETURN_IF_ERROR(Submit(n_tokens, 1));
     while (!engine_.idle()) engine_.Step();
-    return SecondsSince(start);
+    return stopwatch.seconds();
   }
 
   // Tokens per second of all sequences, once all of them decode.
@@ -45,9 +39,9 @@ class Bench {
         all_decode |= event.request_id == requests.back();
     }
     engine_.Step();
-    const Clock::time_point start = Clock::now();
+    const Stopwatch stopwatch;
     for (int i = 0; i < n_tokens; ++i) engine_.Step();
-    const double seconds = SecondsSince(start);
+    const double seconds = stopwatch.seconds();
     for (const engine::RequestId id : requests) engine_.Cancel(id);
     return n_sequences * n_tokens / seconds;
   }
@@ -118,7 +112,7 @@ double ReadBandwidth(ThreadPool& pool) {
   std::atomic<uint64_t> total = 0;
   double best_s = 0;
   for (int pass = 0; pass < kPasses; ++pass) {
-    const Clock::time_point start = Clock::now();
+    const Stopwatch stopwatch;
     pool.ParallelFor(kWords / 8 / kStreams, [&](int64_t begin, int64_t end) {
       const int64_t n = (end - begin) * 8;
       uint64_t sums[8] = {};
@@ -131,7 +125,7 @@ double ReadBandwidth(ThreadPool& pool) {
       }
       for (const uint64_t sum : sums) total += sum;
     });
-    const double seconds = SecondsSince(start);
+    const double seconds = stopwatch.seconds();
     if (pass == 0 || seconds < best_s) best_s = seconds;
   }
   return static_cast<double>(kBytes) / best_s;

@@ -10,8 +10,8 @@
 namespace nibble::measure {
 namespace {
 
-constexpr const char* kRecords = "BFCL_v4_simple_python.json";
-constexpr int kMaxAnswerTokens = 512;
+constexpr const char* kBfclFile = "BFCL_v4_simple_python.json";
+constexpr int kMaxCallTokens = 512;
 
 Json JudgeCalls(const Item& item, const Reply& reply) {
   const std::string fault =
@@ -23,18 +23,18 @@ Json JudgeCalls(const Item& item, const Reply& reply) {
 }
 
 Result<Suite> ReadSuite(const std::filesystem::path& dir, int n) {
-  NIBBLE_ASSIGN_OR_RETURN(const auto records, ReadJsonLines(dir / kRecords));
-  NIBBLE_ASSIGN_OR_RETURN(const auto answers, ReadJsonLines(dir / "possible_answer" / kRecords));
+  NIBBLE_ASSIGN_OR_RETURN(const auto records, ReadJsonLines(dir / kBfclFile));
+  NIBBLE_ASSIGN_OR_RETURN(const auto answers, ReadJsonLines(dir / "possible_answer" / kBfclFile));
   std::unordered_map<std::string, Json> answer_of_id;
   for (const Json& answer : answers) answer_of_id[answer.at("id")] = answer.at("ground_truth")[0];
-  Suite suite{.name = "bfcl-simple", .settings = {{"max_tokens", kMaxAnswerTokens}}};
+  Suite suite{.name = "bfcl-simple", .settings = {{"max_tokens", kMaxCallTokens}}};
   for (const Json& record : records) {
     if (n > 0 && std::cmp_equal(suite.items.size(), n)) break;
     const std::string id = record.at("id");
     const auto answer = answer_of_id.find(id);
     if (answer == answer_of_id.end()) return Fail("{}: {} has no answer", dir.string(), id);
     Query query{.tools_json = Json::array({ToTool(record.at("function").at(0))}).dump(),
-                .max_tokens = kMaxAnswerTokens};
+                .max_tokens = kMaxCallTokens};
     for (const Json& message : record.at("question").at(0)) {
       query.messages.push_back({.role = message.at("role"), .content = message.at("content")});
     }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "base/ascii.h"
 #include "measure/gsm8k.h"
 #include "measure/json_lines.h"
 #include "measure/suite.h"
@@ -12,16 +13,14 @@
 namespace nibble::measure {
 namespace {
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-
 // The number that begins with the digit at `at`, and where it ends.
 double NumberAt(std::string_view text, size_t at, size_t* end) {
   std::string digits;
   bool has_point = false;
   size_t i = at;
   for (; i < text.size(); ++i) {
-    const bool digit_follows = i + 1 < text.size() && IsDigit(text[i + 1]);
-    if (IsDigit(text[i])) {
+    const bool digit_follows = i + 1 < text.size() && IsAsciiDigit(text[i + 1]);
+    if (IsAsciiDigit(text[i])) {
       digits += text[i];
     } else if (text[i] == '.' && !has_point && digit_follows) {
       digits += '.';
@@ -33,7 +32,7 @@ double NumberAt(std::string_view text, size_t at, size_t* end) {
   *end = i;
   const size_t before = at > 0 && text[at - 1] == '$' ? at - 1 : at;
   const bool is_negative =
-      before > 0 && text[before - 1] == '-' && (before == 1 || !IsDigit(text[before - 2]));
+      before > 0 && text[before - 1] == '-' && (before == 1 || !IsAsciiDigit(text[before - 2]));
   const double value = std::strtod(digits.c_str(), nullptr);
   return is_negative ? -value : value;
 }
@@ -41,7 +40,7 @@ double NumberAt(std::string_view text, size_t at, size_t* end) {
 std::optional<double> FindNumber(std::string_view text, bool last) {
   std::optional<double> found;
   for (size_t at = 0; at < text.size();) {
-    if (!IsDigit(text[at])) {
+    if (!IsAsciiDigit(text[at])) {
       ++at;
       continue;
     }

@@ -10,7 +10,7 @@
 namespace nibble::measure {
 namespace {
 
-constexpr int kMaxAnswerTokens = 64;
+constexpr int kMaxIdentityTokens = 64;
 
 Json TokensAndTops(const Item& item, const Reply& reply) {
   Json tokens = Json::array();
@@ -31,7 +31,7 @@ Json TokensAndTops(const Item& item, const Reply& reply) {
 }  // namespace
 
 Result<Suite> IdentitySuite(const std::filesystem::path& data, int n) {
-  Suite suite{.name = "identity", .settings = {{"max_tokens", kMaxAnswerTokens}}};
+  Suite suite{.name = "identity", .settings = {{"max_tokens", kMaxIdentityTokens}}};
   std::vector<std::string> prompts;
   if (data.empty()) {
     for (const Question& question : MakeQuestions(kFortyQuestions, kFortySeed)) {
@@ -49,10 +49,10 @@ Result<Suite> IdentitySuite(const std::filesystem::path& data, int n) {
   }
   if (n > 0 && std::cmp_less(n, prompts.size())) prompts.resize(n);
   for (const std::string& prompt : prompts) {
-    suite.items.push_back(
-        {.id = fmt::format("{}", suite.items.size()),
-         .query = {
-             .messages = {{"user", prompt}}, .max_tokens = kMaxAnswerTokens, .n_top_logprobs = 2}});
+    suite.items.push_back({.id = fmt::format("{}", suite.items.size()),
+                           .query = {.messages = {{"user", prompt}},
+                                     .max_tokens = kMaxIdentityTokens,
+                                     .n_top_logprobs = 2}});
   }
   suite.judge = TokensAndTops;
   return suite;

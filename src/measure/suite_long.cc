@@ -10,7 +10,7 @@
 namespace nibble::measure {
 namespace {
 
-constexpr int kMaxAnswerTokens = 32;
+constexpr int kMaxNeedleTokens = 32;
 constexpr const char* kQuestion =
     "\n\nWhat is the secret number in the text above? Answer with the number alone.";
 
@@ -78,7 +78,7 @@ Result<Suite> LongSuite(Target& target, const std::vector<int>& lengths,
         suite.items.push_back(
             {.id = fmt::format("{}/{}/{}", length, depth, i),
              .kind = fmt::format("{}/{}", length, depth),
-             .query = {.messages = {{"user", prompt}}, .max_tokens = kMaxAnswerTokens},
+             .query = {.messages = {{"user", prompt}}, .max_tokens = kMaxNeedleTokens},
              .gold = secret});
       }
     }

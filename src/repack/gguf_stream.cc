@@ -9,11 +9,11 @@
 
 #include "base/mapped_file.h"
 #include "base/peak_memory.h"
-#include "base/task_queue.h"
 #include "base/thread_pool.h"
 #include "gemma/gguf.h"
 #include "repack/gguf_tensors.h"
 #include "repack/output_file.h"
+#include "repack/read_ahead.h"
 #include "repack/resume.h"
 #include "repack/slice_budget.h"
 
@@ -52,20 +52,10 @@ class GgufStream {
   Status Write() {
     NIBBLE_RETURN_IF_ERROR(TakeOver());
     const std::vector<Slice> slices = SlicesLeft();
-    TaskQueue reading;  // one slice ahead
-    const auto read_ahead = [&](size_t i) {
-      if (i < slices.size()) {
-        reading.Push([source = slices[i].source]() -> Status {
-          PrefetchPages(source);
-          return {};
-        });
-      }
-    };
+    ReadAhead reading(slices);
     uint64_t noted_bytes = file_.position_bytes();
-    read_ahead(0);
     for (size_t i = 0; i < slices.size(); ++i) {
-      read_ahead(i + 1);
-      NIBBLE_RETURN_IF_ERROR(reading.WaitFor(i + 1));  // tasks count from 1
+      NIBBLE_RETURN_IF_ERROR(reading.WaitFor(i));
       NIBBLE_RETURN_IF_ERROR(WriteSlice(slices[i]));
       Advance(slices[i].source.size());
       const bool is_last = i + 1 == slices.size();

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <vector>
 
+#include "base/ascii.h"
 #include "base/mapped_file.h"
 
 namespace nibble::repack {
@@ -49,8 +50,8 @@ bool IsRepositoryId(std::string_view name) {
   const bool has_one_slash = std::ranges::count(name, '/') == 1;
   return has_one_slash && name.front() != '/' && name.back() != '/' && name.front() != '.' &&
          std::ranges::all_of(name, [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                  c == '/' || c == '.' || c == '_' || c == '-';
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || IsAsciiDigit(c) || c == '/' ||
+                  c == '.' || c == '_' || c == '-';
          });
 }
 

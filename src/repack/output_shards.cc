@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "base/mapped_file.h"
-#include "base/task_queue.h"
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
 #include "repack/pack_slice.h"
+#include "repack/read_ahead.h"
 #include "repack/resume.h"
 #include "repack/shard_writer.h"
 #include "repack/slice_budget.h"
@@ -109,19 +109,9 @@ class ShardStream {
     NIBBLE_ASSIGN_OR_RETURN(const auto file,
                             ShardWriter::Create(directory_.path() / shard, header));
     const std::vector<Slice> slices = Slices(begin, end);
-    TaskQueue reading;  // one slice ahead
-    const auto read_ahead = [&](size_t i) {
-      if (i < slices.size()) {
-        reading.Push([source = slices[i].source]() -> Status {
-          PrefetchPages(source);
-          return {};
-        });
-      }
-    };
-    read_ahead(0);
+    ReadAhead reading(slices);
     for (size_t i = 0; i < slices.size(); ++i) {
-      read_ahead(i + 1);
-      NIBBLE_RETURN_IF_ERROR(reading.WaitFor(i + 1));  // tasks count from 1
+      NIBBLE_RETURN_IF_ERROR(reading.WaitFor(i));
       NIBBLE_RETURN_IF_ERROR(WriteSlice(slices[i], file.get()));
       Advance(slices[i].source.size());
     }

@@ -298,7 +298,16 @@ class Verifier {
   void ForSlices(const Matrix& matrix, Check check) {
     const int64_t slice_rows = std::max<int64_t>(1, kSliceBytes / (matrix.n_columns * 2));
     for (int64_t row = 0; row < matrix.n_rows(); row += slice_rows) {
-      const Matrix rows = matrix.Rows(row, std::min(row + slice_rows, matrix.n_rows()));
+      const int64_t n_rows = std::min(slice_rows, matrix.n_rows() - row);
+      const auto part = [&](std::span<const std::byte> bytes) {
+        const auto row_bytes = std::ssize(bytes) / matrix.n_rows();
+        return bytes.subspan(row * row_bytes, n_rows * row_bytes);
+      };
+      Matrix rows = matrix;
+      rows.source = part(matrix.source);
+      rows.codes = part(matrix.codes);
+      rows.scales = part(matrix.scales);
+      rows.first_row = row;
       check(rows);
       for (const auto& bytes : {rows.source, rows.codes, rows.scales}) ReleasePages(bytes);
       Advance(rows.source.size());

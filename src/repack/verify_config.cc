@@ -26,7 +26,7 @@ Json Member(const Json& object, const char* key) {
 }
 
 // A module name as the loaders know it: Hugging Face's, and vLLM's of the multimodal model.
-std::vector<std::string> Spellings(const std::string& module) {
+std::vector<std::string> LoaderNames(const std::string& module) {
   constexpr std::string_view kNested = "model.language_model.";
   constexpr std::string_view kModel = "model.";
   if (module.starts_with(kNested)) {
@@ -168,7 +168,7 @@ Status CheckModules(const checkpoint::Checkpoint& output, const std::vector<Grou
     const bool is_int8 = tensor.info.dtype == DType::kI8;
     const Form form = is_int4 ? Form::kInt4 : (is_int8 ? Form::kInt8 : Form::kPlain);
     const bool is_linear = !IsTable(module) && module != "lm_head";
-    for (const std::string& spelling : Spellings(module)) {
+    for (const std::string& spelling : LoaderNames(module)) {
       const Form expected = ExpectedForm(spelling, is_linear, groups, ignore);
       if (form == expected) continue;
       return Fail("quantization_config: module {} is {}, but by targets and \"ignore\" {}",

@@ -180,19 +180,6 @@ Json ProofCounts::ToJson() const {
           {"worst_ulp", worst_ulp}};
 }
 
-Int4Matrix Int4Matrix::Rows(int64_t begin, int64_t end) const {
-  const auto part = [&](std::span<const std::byte> bytes) {
-    const auto row_bytes = std::ssize(bytes) / n_rows();
-    return bytes.subspan(begin * row_bytes, (end - begin) * row_bytes);
-  };
-  Int4Matrix rows = *this;
-  rows.source = part(source);
-  rows.codes = part(codes);
-  rows.scales = part(scales);
-  rows.first_row = first_row + begin;
-  return rows;
-}
-
 Int4Proof ProveInt4(const Int4Matrix& matrix, ThreadPool& pool) {
   const int64_t n_groups = std::ssize(matrix.source) / kSourceBytes;
   std::vector<Int4Proof> blocks(static_cast<size_t>((n_groups + kBlockGroups - 1) / kBlockGroups));

@@ -46,7 +46,6 @@ struct Int4Matrix {
 
   bool is_provable() const { return group_size == 32 && scale_dtype != DType::kF32; }
   int64_t n_rows() const { return std::ssize(source) / (n_columns * 2); }
-  Int4Matrix Rows(int64_t begin, int64_t end) const;
 };
 
 struct Int4Proof {

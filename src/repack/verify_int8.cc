@@ -117,19 +117,6 @@ Row CheckRow(const Int8Matrix& matrix, int64_t row) {
 
 }  // namespace
 
-Int8Matrix Int8Matrix::Rows(int64_t begin, int64_t end) const {
-  const auto part = [&](std::span<const std::byte> bytes) {
-    const auto row_bytes = std::ssize(bytes) / n_rows();
-    return bytes.subspan(begin * row_bytes, (end - begin) * row_bytes);
-  };
-  Int8Matrix rows = *this;
-  rows.source = part(source);
-  rows.codes = part(codes);
-  rows.scales = part(scales);
-  rows.first_row = first_row + begin;
-  return rows;
-}
-
 Int8Check CheckInt8(const Int8Matrix& matrix, ThreadPool& pool) {
   std::vector<Row> rows(static_cast<size_t>(matrix.n_rows()));
   pool.ParallelFor(std::ssize(rows), [&](int64_t begin, int64_t end) {

@@ -29,7 +29,6 @@ struct Int8Matrix {
   int64_t first_row = 0;  // of these in the whole matrix: for messages
 
   int64_t n_rows() const { return std::ssize(source) / (n_columns * 2); }
-  Int8Matrix Rows(int64_t begin, int64_t end) const;
 };
 
 struct Int8Check {

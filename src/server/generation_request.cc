@@ -7,6 +7,7 @@
 #include <random>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/json.h"
 #include "server/request_fields.h"
 #include "text/chat_value.h"
@@ -38,8 +39,7 @@ void ReadLogitBias(RequestFields& fields, int64_t n_token_ids,
   RequestFields members(*object, "logit_bias.");
   if (object->is_object()) {
     for (const auto& [key, value] : object->items()) {
-      const bool is_id = !key.empty() && key.size() < 10 &&
-                         std::ranges::all_of(key, [](char c) { return c >= '0' && c <= '9'; });
+      const bool is_id = !key.empty() && key.size() < 10 && std::ranges::all_of(key, IsAsciiDigit);
       const int64_t id = is_id ? std::stoi(key) : n_token_ids;
       if (id >= n_token_ids) {
         fields.Fault(BadField("logit_bias", "logit_bias: expected token ids from 0 to {}, found {}",

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "base/ascii.h"
 #include "base/json.h"
 #include "text/chat_value.h"
 #include "text/utf8.h"
@@ -16,7 +17,7 @@ bool IsJsonNumber(std::string_view text) {
   size_t i = 0;
   const auto digits = [&] {
     const size_t begin = i;
-    while (i < text.size() && text[i] >= '0' && text[i] <= '9') ++i;
+    while (i < text.size() && IsAsciiDigit(text[i])) ++i;
     return i - begin;
   };
   if (i < text.size() && text[i] == '-') ++i;

@@ -47,7 +47,7 @@ class HttpTest : public ::testing::Test {
   std::unique_ptr<HttpServer> http_;
 };
 
-constexpr ScriptedEngine::Options kSlow = {.step_time = milliseconds(1)};
+constexpr ScriptedEngine::Options kStepOfOneMs = {.step_time = milliseconds(1)};
 
 TEST_F(HttpTest, OneConnectionCarriesManyRequests) {
   Start(Says("Hi<turn|>"));
@@ -213,7 +213,7 @@ TEST_F(HttpTest, DrainingFinishesStreamsAndClosesConnections) {
 }
 
 TEST_F(HttpTest, HealthIsQuickUnderLoad) {
-  Start(Says("a"), kSlow);
+  Start(Says("a"), kStepOfOneMs);
   std::deque<HttpClient> busy;
   for (int i = 0; i < 32; ++i) {
     busy.push_back(Connect());
