@@ -26,7 +26,7 @@ HttpRequest Post(std::string path, std::string body) {
           .client = "c"};
 }
 
-HttpRequest ChatRequest(std::string_view more = "") {
+HttpRequest PostChat(std::string_view more = "") {
   return Post("/v1/chat/completions", fmt::format("{}{}}}", kHello, more));
 }
 
@@ -78,14 +78,14 @@ class ServiceTest : public ::testing::Test {
 TEST_F(ServiceTest, HealthFollowsTheModel) {
   EXPECT_EQ(Body(Get("/health"), 503)["error"]["message"], "The model is loading");
   Body(Get("/ping"), 503);
-  Body(ChatRequest(), 503);
+  Body(PostChat(), 503);
   Start(Says("Hi<turn|>"));
   for (const char* path : {"/health", "/ready", "/ping"}) Body(Get(path));
-  Body(ChatRequest());
+  Body(PostChat());
   view_->throws_at_step = view_->n_steps.load();
-  Body(ChatRequest(), 500);
+  Body(PostChat(), 500);
   Body(Get("/ping"), 503);
-  Body(ChatRequest(), 503);
+  Body(PostChat(), 503);
 }
 
 TEST_F(ServiceTest, AModelThatGivesNoTokenIsAnError) {
@@ -101,7 +101,7 @@ TEST_F(ServiceTest, StreamsSayTheSameAsWholeAnswers) {
       Says("<|channel>thought\nhm\n<channel|>Hi 😀. "
            "<|tool_call>call:f{a:1}<tool_call|><|tool_call>call:g{}<tool_call|><|tool_response>"));
   const std::string tools = R"(,"tools":[{"type":"function","function":{"name":"f"}}])";
-  const Json whole = Body(ChatRequest(tools));
+  const Json whole = Body(PostChat(tools));
   const Json& message = whole["choices"][0]["message"];
   EXPECT_EQ(message["content"], "Hi 😀. ");
   EXPECT_EQ(message["reasoning_content"], "hm");
@@ -109,7 +109,7 @@ TEST_F(ServiceTest, StreamsSayTheSameAsWholeAnswers) {
   EXPECT_EQ(whole["choices"][0]["finish_reason"], "tool_calls");
 
   const HttpResponse stream = Finish(service_.Handle(
-      ChatRequest(tools + R"(,"stream":true,"stream_options":{"include_usage":true})")));
+      PostChat(tools + R"(,"stream":true,"stream_options":{"include_usage":true})")));
   EXPECT_EQ(stream.content_type, "text/event-stream");
   const std::vector<Json> events = Events(stream.body);
   std::string content;
@@ -146,7 +146,7 @@ TEST_F(ServiceTest, StreamsSayTheSameAsWholeAnswers) {
 
 TEST_F(ServiceTest, NoUsageChunkUnlessAskedFor) {
   Start(Says("Hi<turn|>"));
-  for (const Json& event : Events(Finish(service_.Handle(ChatRequest(R"(,"stream":true)"))).body)) {
+  for (const Json& event : Events(Finish(service_.Handle(PostChat(R"(,"stream":true)"))).body)) {
     EXPECT_FALSE(event.is_object() && event.contains("usage"));
   }
 }
@@ -160,17 +160,17 @@ TEST_F(ServiceTest, SeveralChoicesShareOnePrompt) {
     return Ids(fmt::format("choice {}<turn|>", request.sampling.seed % 10));
   });
   seeds.clear();
-  const Json three = Body(ChatRequest(R"(,"n":3,"seed":1)"));
+  const Json three = Body(PostChat(R"(,"n":3,"seed":1)"));
   EXPECT_EQ(seeds, (std::vector<uint64_t>{1, 2, 3}));
   ASSERT_EQ(three["choices"].size(), 3u);
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(three["choices"][i]["index"], i);
     EXPECT_EQ(three["choices"][i]["message"]["content"], fmt::format("choice {}", i + 1));
   }
-  EXPECT_EQ(three["usage"]["prompt_tokens"], Body(ChatRequest())["usage"]["prompt_tokens"]);
+  EXPECT_EQ(three["usage"]["prompt_tokens"], Body(PostChat())["usage"]["prompt_tokens"]);
   Json texts = {"", "", ""};
   for (const Json& event :
-       Events(Finish(service_.Handle(ChatRequest(R"(,"n":3,"seed":1,"stream":true)"))).body)) {
+       Events(Finish(service_.Handle(PostChat(R"(,"n":3,"seed":1,"stream":true)"))).body)) {
     if (event == "[DONE]") continue;
     const Json& choice = event["choices"][0];
     Json& text = texts[choice["index"].get<size_t>()];
@@ -182,7 +182,7 @@ TEST_F(ServiceTest, SeveralChoicesShareOnePrompt) {
 TEST_F(ServiceTest, LogprobsHaveOpenAisShape) {
   Start(Says("né<turn|>"));
   const auto logprobs = [&](const char* more) {
-    return Body(ChatRequest(more))["choices"][0]["logprobs"];
+    return Body(PostChat(more))["choices"][0]["logprobs"];
   };
   EXPECT_TRUE(logprobs("").is_null());
   const Json alone = logprobs(R"(,"logprobs":true)")["content"];
@@ -201,7 +201,7 @@ TEST_F(ServiceTest, LogprobsHaveOpenAisShape) {
 TEST_F(ServiceTest, AFailureInAStreamIsAnErrorAndNoEnd) {
   Start(Says("abcdefgh<turn|>"));
   view_->throws_at_step = view_->n_steps + 5;
-  const auto events = Events(Finish(service_.Handle(ChatRequest(R"(,"stream":true)"))).body);
+  const auto events = Events(Finish(service_.Handle(PostChat(R"(,"stream":true)"))).body);
   EXPECT_NE(events.back()["error"]["message"].get<std::string>().find("out of memory"),
             std::string::npos);
   for (const Json& event : events) {
@@ -215,8 +215,7 @@ TEST_F(ServiceTest, AFailureInAStreamIsAnErrorAndNoEnd) {
 TEST_F(ServiceTest, FullQueueIsRefusedAtOnce) {
   Start(Says("a"), {.max_sequences = 1, .step_time = std::chrono::milliseconds(1)}, 2);
   std::vector<HttpReply> replies;
-  for (int i = 0; i < 6; ++i)
-    replies.push_back(service_.Handle(ChatRequest(R"(,"max_tokens":100)")));
+  for (int i = 0; i < 6; ++i) replies.push_back(service_.Handle(PostChat(R"(,"max_tokens":100)")));
   int n_taken = 0;
   for (HttpReply& reply : replies) {
     if (reply.exchange == nullptr) {
@@ -229,13 +228,13 @@ TEST_F(ServiceTest, FullQueueIsRefusedAtOnce) {
     }
   }
   EXPECT_EQ(n_taken, 2);
-  Body(ChatRequest(R"(,"n":3)"), 400);  // would never fit
+  Body(PostChat(R"(,"n":3)"), 400);  // would never fit
 }
 
 TEST_F(ServiceTest, AnAbandonedExchangeIsCancelled) {
   Start(Says("a"), {.step_time = std::chrono::milliseconds(1)});
   for (const bool streams : {true, false}) {
-    HttpReply reply = service_.Handle(ChatRequest(streams ? R"(,"stream":true)" : ""));
+    HttpReply reply = service_.Handle(PostChat(streams ? R"(,"stream":true)" : ""));
     EXPECT_TRUE(Eventually([&] { return view_->n_live == 1; }));
     reply.exchange.reset();
     EXPECT_TRUE(Eventually([&] { return view_->n_live == 0; }));
@@ -246,7 +245,7 @@ TEST_F(ServiceTest, AnAbandonedExchangeIsCancelled) {
 
 TEST_F(ServiceTest, AStopStringEndsTheWork) {
   Start(Says("abcabcabcabc"));
-  const Json answer = Body(ChatRequest(R"(,"stop":"ca","max_tokens":400)"));
+  const Json answer = Body(PostChat(R"(,"stop":"ca","max_tokens":400)"));
   EXPECT_EQ(answer["choices"][0]["message"]["content"], "ab");
   EXPECT_TRUE(Eventually([&] { return view_->n_live == 0; }));
 }
@@ -273,7 +272,7 @@ TEST_F(ServiceTest, ErrorsHaveOpenAisShape) {
     const Json error = Body(request, status)["error"];
     for (const char* key : {"message", "type", "param", "code"}) EXPECT_TRUE(error.contains(key));
   }
-  HttpRequest form = ChatRequest();
+  HttpRequest form = PostChat();
   form.content_type = "text/plain";  // what a page of another origin may send unasked
   Body(form, 415);
 }
@@ -295,7 +294,7 @@ TEST_F(ServiceTest, OtherEndpoints) {
 
 TEST_F(ServiceTest, MetricsAreOnesThatPrometheusReads) {
   Start(Says("Hi<turn|>"));
-  Body(ChatRequest());
+  Body(PostChat());
   const std::string text = service_.Handle(Get("/metrics")).response.body;
   const std::regex line(R"((# (HELP|TYPE) \S+ .+)|([a-z0-9_:]+(\{([a-z_]+="[^"]*",?)*\})? \S+))");
   size_t at = 0;
@@ -310,10 +309,10 @@ TEST_F(ServiceTest, MetricsAreOnesThatPrometheusReads) {
 
 TEST_F(ServiceTest, DrainingRefusesNewWorkAndFinishesOld) {
   Start(Says("Hi<turn|>"));
-  HttpReply running = service_.Handle(ChatRequest());
+  HttpReply running = service_.Handle(PostChat());
   service_.Drain();
   Body(Get("/ready"), 503);
-  Body(ChatRequest(), 503);
+  Body(PostChat(), 503);
   EXPECT_EQ(Finish(std::move(running)).status, 200);
 }
 
@@ -321,7 +320,7 @@ TEST(Service, KeysAndOrigins) {
   Service service(
       {.api_keys = {"k1", "key2"}, .cors_origin = "http://a", .log = {.file = nullptr}});
   ASSERT_TRUE(service.Start(ScriptedModel(Says("Hi<turn|>"))).has_value());
-  HttpRequest request = ChatRequest();
+  HttpRequest request = PostChat();
   for (const auto& [header, status] : std::vector<std::pair<std::string, int>>{
            {"", 401}, {"Bearer k2", 401}, {"k1", 401}, {"Bearer k1", 200}, {"Bearer key2", 200}}) {
     request.authorization = header;
@@ -344,7 +343,7 @@ TEST(Service, OneLogLineARequestWithoutWhatWasSaid) {
       {
         Service service({.log = {.file = file, .json = json, .shows_prompts = shows_prompts}});
         ASSERT_TRUE(service.Start(ScriptedModel(Says("Hi<turn|>"))).has_value());
-        Finish(service.Handle(ChatRequest()));
+        Finish(service.Handle(PostChat()));
         Finish(service.Handle(Get("/\n")));
       }
       std::rewind(file);
