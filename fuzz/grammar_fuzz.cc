@@ -25,6 +25,7 @@ std::shared_ptr<const Vocabulary> MakeVocabulary() {
     vocab[token] = next++;
   }
   const nibble::Json file = {
+      {"version", "1.0"},
       {"added_tokens",
        {{{"id", 0},
          {"content", "<bos>"},

@@ -141,7 +141,7 @@ struct KernelTable {
                       int64_t n_tokens, float* y);
 
   // The inputs of an int8-channel matrix, as readers of that format take them: each of n_rows rows
-  // of x gets scale = max |x| / 127 (1 for a row of zeros) and codes = x / scale, rounded half to
+  // of x gets scale = max |x| / 127 (1 where that is 0) and codes = x / scale, rounded half to
   // even, -127 .. 127; NaN gives -127. codes: [n_rows, n_columns padded with zeros to a multiple of
   // 32]. EXACT.
   void (*quantize_rows)(const float* x, int64_t n_rows, int64_t n_columns, int8_t* codes,

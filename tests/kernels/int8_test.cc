@@ -30,6 +30,18 @@ TEST(QuantizeRows, EachRowByItselfHalfToEven) {
   }
 }
 
+// Too small for a scale of their own: zeros, and the padding with them.
+TEST(QuantizeRows, RowsWhoseScaleWouldBeZeroAreZeros) {
+  const std::vector<float> x = {0x1p-149f, -0x1p-147f, 0};
+  for (const KernelTable* kernels : AvailableKernels()) {
+    std::vector<int8_t> codes(32, 99);
+    float scale = 0;
+    kernels->quantize_rows(x.data(), 1, 3, codes.data(), &scale);
+    EXPECT_EQ(scale, 1) << kernels->name;
+    EXPECT_EQ(codes, std::vector<int8_t>(32)) << kernels->name;
+  }
+}
+
 TEST(QuantizeRows, GivesTheSameBytesWithEveryInstructionSet) {
   std::mt19937 random(2);
   std::normal_distribution<float> normal;

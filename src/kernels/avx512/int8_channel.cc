@@ -56,8 +56,8 @@ void QuantizeRows(const float* x, int64_t n_rows, int64_t n_columns, int8_t* cod
       const __m512 values = _mm512_maskz_loadu_ps(FirstLanes(n_columns - i), x + i);
       size = _mm512_max_ps(_mm512_abs_ps(values), size);  // a NaN leaves `size`
     }
-    const float largest = _mm512_reduce_max_ps(size);
-    scales[row] = largest > 0 ? largest / 127.0f : 1.0f;
+    const float ratio = _mm512_reduce_max_ps(size) / 127.0f;  // 0 for subnormal values, too
+    scales[row] = ratio > 0 ? ratio : 1.0f;
     const __m512 scale = _mm512_set1_ps(scales[row]);
     for (int64_t i = 0; i < padded; i += 16) {
       const __mmask16 mask = i < n_columns ? FirstLanes(n_columns - i) : __mmask16{0};

@@ -107,8 +107,8 @@ template <typename Floats>
     for (int64_t i = 0; i < n_columns; i += kLanes) {
       size = Max(Abs(LoadFirst<Floats>(x + i, n_columns - i)), size);  // a NaN leaves `size`
     }
-    const float largest = MaxLanes(size);
-    scales[row] = largest > 0 ? largest / 127.0f : 1.0f;
+    const float ratio = MaxLanes(size) / 127.0f;  // 0 for subnormal values, too
+    scales[row] = ratio > 0 ? ratio : 1.0f;
     const Floats scale = Floats::All(scales[row]);
     for (int64_t i = 0; i < padded; i += kLanes) {
       Limit(LoadFirst<Floats>(x + i, n_columns - i) / scale).StoreInt8(codes + i);

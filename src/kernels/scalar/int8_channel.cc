@@ -11,7 +11,8 @@ void QuantizeRows(const float* x, int64_t n_rows, int64_t n_columns, int8_t* cod
   for (int64_t row = 0; row < n_rows; ++row, x += n_columns, codes += padded) {
     float largest = 0;
     for (int64_t i = 0; i < n_columns; ++i) largest = std::max(largest, std::fabs(x[i]));
-    const float scale = largest > 0 ? largest / 127.0f : 1.0f;
+    const float ratio = largest / 127.0f;  // 0 for subnormal values, too
+    const float scale = ratio > 0 ? ratio : 1.0f;
     scales[row] = scale;
     for (int64_t i = 0; i < n_columns; ++i) {
       // Limited for subnormal scales, whose rounding is coarse, and for what is not finite.
