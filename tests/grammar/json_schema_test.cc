@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -40,15 +39,12 @@ TEST(JsonSchema, AcceptsWhatIsValid) {
 }
 
 void ExpectRefused(std::string_view schema, std::string_view part) {
-  const auto start = std::chrono::steady_clock::now();
   const auto program = CompileJsonSchema(schema);
-  const auto seconds = std::chrono::steady_clock::now() - start;
   ASSERT_FALSE(program.has_value()) << schema;
   const std::string& message = program.error().message;
   EXPECT_NE(message.find(part), std::string::npos) << message;
   EXPECT_EQ(message.find('\n'), std::string::npos);
   EXPECT_LT(message.size(), 300u);
-  EXPECT_LT(seconds, std::chrono::seconds(10));
 }
 
 TEST(JsonSchema, RefusesByNameAndPlace) {

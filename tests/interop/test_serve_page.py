@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-from test_serve import WEATHER, Server
+from test_serve import NEVER_S, WEATHER, Server
+
+expect.set_options(timeout=NEVER_S * 1000)
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +37,7 @@ def visit(browser: Browser, server: Server, settings: dict | None = None, **opti
     context = browser.new_context(**options)
     context.route("**/*", lambda route: route.continue_() if "127.0.0.1" in route.request.url else route.abort())
     page = context.new_page()
+    page.set_default_timeout(NEVER_S * 1000)
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
@@ -63,7 +66,7 @@ def test_chat(browser: Browser, server: Server) -> None:
     expect(page.locator(".facts")).to_contain_text("tok/s")
     expect(page.locator("#weights")).to_contain_text("BF16")
     expect(page.locator("#live")).to_contain_text("Tokens/s")
-    expect(page.locator("#live dd").nth(7)).not_to_have_text("0", timeout=5000)
+    expect(page.locator("#live dd").nth(7)).not_to_have_text("0")
     shoot(page, "chat")
     page.get_by_role("button", name="New chat").click()
     expect(page.locator(".turn")).to_have_count(0)

@@ -46,8 +46,7 @@ class HttpClient {
     return true;
   }
 
-  // Reads until the text has `mark` in it, for ten seconds at most; all that came so far, which
-  // is forgotten then.
+  // Reads until the text has `mark` in it; all that came so far, which is forgotten then.
   std::string ReadUntil(std::string_view mark) {
     while (read_.find(mark) == std::string::npos && ReadMore()) {
     }
@@ -79,7 +78,8 @@ class HttpClient {
  private:
   bool ReadMore() {
     pollfd waiting = {.fd = fd_, .events = POLLIN, .revents = 0};
-    if (::poll(&waiting, 1, 10'000) <= 0) return false;
+    constexpr int kNeverMs = 300'000;  // what has not come then does not come
+    if (::poll(&waiting, 1, kNeverMs) <= 0) return false;
     char buffer[16384];
     const ssize_t n = ::recv(fd_, buffer, sizeof buffer, 0);
     if (n > 0) read_.append(buffer, static_cast<size_t>(n));

@@ -34,6 +34,26 @@ struct EngineView {
   std::atomic<int> n_live = 0;
   std::atomic<int> n_steps = 0;
   std::atomic<int> throws_at_step = -1;
+  std::atomic<bool> is_held = false;
+  std::atomic<bool> is_in_held_step = false;
+};
+
+// A step that begins while this exists lasts until Release(), whatever time that takes: what a test
+// does meanwhile happens while the engine is busy.
+class HeldStep {
+ public:
+  explicit HeldStep(EngineView& view) : view_(view) { view_.is_held = true; }
+  ~HeldStep() { Release(); }
+  HeldStep(const HeldStep&) = delete;
+
+  bool has_begun() const { return view_.is_in_held_step; }
+  void Release() {
+    view_.is_held = false;
+    view_.is_held.notify_all();
+  }
+
+ private:
+  EngineView& view_;
 };
 
 class ScriptedEngine : public TokenEngine {
@@ -67,6 +87,8 @@ class ScriptedEngine : public TokenEngine {
   std::vector<engine::Event> Step() override {
     if (idle()) return {};
     if (view_->n_steps++ == view_->throws_at_step) throw std::runtime_error("out of memory");
+    for (; view_->is_held; view_->is_held.wait(true)) view_->is_in_held_step = true;
+    view_->is_in_held_step = false;
     if (options_.step_time.count() > 0) std::this_thread::sleep_for(options_.step_time);
     std::vector<engine::Event> events;
     const size_t n_running =

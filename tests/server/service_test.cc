@@ -213,9 +213,11 @@ TEST_F(ServiceTest, AFailureInAStreamIsAnErrorAndNoEnd) {
 }
 
 TEST_F(ServiceTest, FullQueueIsRefusedAtOnce) {
-  Start(Says("a"), {.max_sequences = 1, .step_time = std::chrono::milliseconds(1)}, 2);
+  Start(Says("a"), {.max_sequences = 1}, 2);
+  HeldStep step(*view_);
   std::vector<HttpReply> replies;
   for (int i = 0; i < 6; ++i) replies.push_back(service_.Handle(PostChat(R"(,"max_tokens":100)")));
+  step.Release();
   int n_taken = 0;
   for (HttpReply& reply : replies) {
     if (reply.exchange == nullptr) {
