@@ -61,9 +61,12 @@ BuildFacts FactsOf(const Build& build) {
       facts.anatomy.push_back({.name = part.at("part"), .n_bytes = part.at("bytes")});
     }
   }
+  int64_t n_bench_bytes = 0;
   for (const auto& [suite, run] : build.runs) {
-    facts.n_peak_bytes =
-        std::max(facts.n_peak_bytes, run.summary.value("peak_resident_bytes", int64_t{0}));
+    const int64_t n_peak_bytes = run.summary.value("peak_resident_bytes", int64_t{0});
+    facts.n_peak_bytes = std::max(facts.n_peak_bytes, n_peak_bytes);
+    // A suite's own data is part of its peak; bench has next to none.
+    if (suite == kBench) n_bench_bytes = n_peak_bytes;
     for (const Json& flag : run.summary.value("flags", Json::array())) {
       facts.notes.push_back(fmt::format("{}: {}", suite, flag.get<std::string>()));
     }
@@ -83,6 +86,7 @@ BuildFacts FactsOf(const Build& build) {
       break;
     }
   }
+  if (n_bench_bytes > 0) facts.n_peak_bytes = n_bench_bytes;
   return facts;
 }
 
@@ -169,6 +173,7 @@ std::vector<FormatClaim> ClaimsOf(const std::vector<BuildFacts>& builds,
     }
     (non_qat.contains(build.name) ? claim->non_qat : claim->qat).push_back(build.name);
   }
+  std::erase_if(claims, [](const FormatClaim& claim) { return claim.qat.empty(); });
   return claims;
 }
 
@@ -228,6 +233,7 @@ Result<Report> CompareBuilds(std::vector<Build> builds, const std::string& refer
       return Fail("--non-qat {}: no such build", name);
     }
   }
+  std::ranges::stable_sort(report.comparisons, {}, &Comparison::suite);
   report.claims = ClaimsOf(report.builds, non_qat);
   return report;
 }

@@ -123,8 +123,8 @@ struct Heat {
 
 struct Report {
   std::string reference = {};
-  std::vector<BuildFacts> builds = {};  // the reference first
-  std::vector<Comparison> comparisons = {};
+  std::vector<BuildFacts> builds = {};       // the reference first
+  std::vector<Comparison> comparisons = {};  // by suite, then as the builds
   std::vector<SpeedComparison> speeds = {};
   std::vector<FormatClaim> claims = {};
   std::vector<Heat> heats = {};  // of the suite "long"

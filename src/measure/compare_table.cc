@@ -4,6 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
+#include <span>
+#include <utility>
 
 #include "measure/compare.h"
 #include "measure/report_format.h"
@@ -37,39 +40,93 @@ Table BuildsTable(const Report& report) {
   return table;
 }
 
-Table ComparisonsTable(const Report& report) {
-  Table table{.title = "Against " + report.reference,
-              .head = {"suite", "build", "figure", report.reference, "build's", "difference (95 %)",
-                       "p", "gained", "lost", "identical"},
-              .rows = {}};
-  for (const Comparison& comparison : report.comparisons) {
-    for (const Metric& metric : comparison.metrics) {
-      const bool is_accuracy = metric.name == "accuracy";
-      table.rows.push_back(
-          {comparison.suite, comparison.build, metric.name, FormatValue(metric, metric.reference),
-           FormatValue(metric, metric.value), FormatDifference(metric),
-           is_accuracy && comparison.mcnemar_p.has_value() ? FormatP(*comparison.mcnemar_p) : "",
-           is_accuracy ? fmt::format("{}", comparison.n_gained) : "",
-           is_accuracy ? fmt::format("{}", comparison.n_lost) : "",
-           is_accuracy ? fmt::format("{}/{}", comparison.n_identical, comparison.n) : ""});
+Metric MetricOf(const Comparison& comparison, const std::string& name) {
+  const auto metric = std::ranges::find(comparison.metrics, name, &Metric::name);
+  return metric == comparison.metrics.end() ? Metric{} : *metric;
+}
+
+using Cell = std::string (*)(const Comparison& comparison, const Metric& metric);
+
+std::string ValueCell(const Comparison&, const Metric& metric) {
+  const std::string value = FormatValue(metric, metric.value);
+  if (metric.difference.has_value() || !metric.interval.has_value()) return value;
+  return value + " " + FormatDifference(metric);  // the interval of the value itself
+}
+
+// Columns of one figure: its values, and what goes with them.
+void AddMetric(std::span<const Comparison> comparisons, const std::string& name, Table* table) {
+  std::vector<std::pair<std::string, Cell>> columns = {{name, ValueCell}};
+  const bool has_difference = std::ranges::any_of(comparisons, [&](const Comparison& comparison) {
+    return MetricOf(comparison, name).difference.has_value();
+  });
+  if (has_difference) {
+    columns.emplace_back("difference (95 %)", [](const Comparison&, const Metric& metric) {
+      return FormatDifference(metric);
+    });
+  }
+  if (name == "accuracy") {
+    const std::pair<std::string, Cell> counts[] = {
+        {"p", [](const Comparison& c,
+                 const Metric&) { return c.mcnemar_p.has_value() ? FormatP(*c.mcnemar_p) : ""; }},
+        {"gained", [](const Comparison& c, const Metric&) { return std::to_string(c.n_gained); }},
+        {"lost", [](const Comparison& c, const Metric&) { return std::to_string(c.n_lost); }},
+        {"identical answers",
+         [](const Comparison& c, const Metric&) { return std::to_string(c.n_identical); }}};
+    columns.insert(columns.end(), std::begin(counts), std::end(counts));
+  }
+  std::string of_reference;
+  for (const Comparison& comparison : comparisons) {
+    const Metric metric = MetricOf(comparison, name);
+    if (metric.reference.has_value()) of_reference = FormatValue(metric, metric.reference);
+  }
+  for (const auto& [title, cell] : columns) {
+    table->head.push_back(title);
+    table->rows[0].push_back(std::exchange(of_reference, ""));
+    for (size_t i = 0; i < comparisons.size(); ++i) {
+      table->rows[i + 1].push_back(cell(comparisons[i], MetricOf(comparisons[i], name)));
     }
   }
+}
+
+// The comparisons of one suite: a line a build, the reference's own figures first.
+Table SuiteTable(std::span<const Comparison> comparisons, const std::string& reference) {
+  Table table{.title = fmt::format("{}, {} records", comparisons[0].suite, comparisons[0].n),
+              .head = {"build"},
+              .rows = {{reference}}};
+  std::vector<std::string> names;
+  for (const Comparison& comparison : comparisons) {
+    table.rows.push_back({comparison.build});
+    for (const Metric& metric : comparison.metrics) {
+      if (std::ranges::find(names, metric.name) == names.end()) names.push_back(metric.name);
+    }
+  }
+  for (const std::string& name : names) AddMetric(comparisons, name, &table);
   return table;
 }
 
+// A line a build, a column a kind of work; the reference's own figures first.
 Table SpeedTable(const Report& report) {
-  Table table{.title = "Speed",
-              .head = {"work", "build", report.reference + " tok/s", "build's tok/s", "ratio",
-                       "slowest to fastest"},
+  Table table{.title =
+                  "Speed in tokens per second, and its ratio to the reference's "
+                  "(slowest run over fastest to fastest over slowest)",
+              .head = {"build"},
               .rows = {}};
   for (const SpeedComparison& speed : report.speeds) {
-    table.rows.push_back(
-        {FormatWork(speed.row), speed.build,
-         fmt::format("{:.1f}", Median(speed.reference.runs_tokens_per_s)),
-         fmt::format("{:.1f}", Median(speed.row.runs_tokens_per_s)),
-         fmt::format("{:.2f}x", speed.ratio),
-         fmt::format("{:.2f} to {:.2f}", speed.ratio_bounds.low, speed.ratio_bounds.high)});
+    const std::string work = FormatWork(speed.row);
+    if (table.rows.empty()) table.rows.push_back({report.reference});
+    auto column = std::ranges::find(table.head, work);
+    if (column == table.head.end()) {
+      column = table.head.insert(table.head.end(), work);
+      table.rows[0].push_back(fmt::format("{:.1f}", Median(speed.reference.runs_tokens_per_s)));
+    }
+    if (table.rows.back()[0] != speed.build) table.rows.push_back({speed.build});
+    auto& row = table.rows.back();
+    row.resize(static_cast<size_t>(column - table.head.begin()));
+    row.push_back(fmt::format("{:.1f}: {:.2f}x ({:.2f} to {:.2f})",
+                              Median(speed.row.runs_tokens_per_s), speed.ratio,
+                              speed.ratio_bounds.low, speed.ratio_bounds.high));
   }
+  for (auto& row : table.rows) row.resize(table.head.size());
   return table;
 }
 
@@ -123,25 +180,48 @@ std::string MarkdownOf(const Table& table) {
 }  // namespace
 
 std::vector<Table> TablesOf(const Report& report) {
-  std::vector<Table> tables = {BuildsTable(report), ComparisonsTable(report), SpeedTable(report),
-                               ClaimsTable(report)};
+  std::vector<Table> tables = {BuildsTable(report)};
+  const auto& all = report.comparisons;
+  for (auto begin = all.begin(); begin != all.end();) {
+    const auto end = std::find_if(begin, all.end(), [&](const Comparison& comparison) {
+      return comparison.suite != begin->suite;
+    });
+    tables.push_back(SuiteTable({begin, end}, report.reference));
+    begin = end;
+  }
+  tables.push_back(SpeedTable(report));
+  tables.push_back(ClaimsTable(report));
   std::erase_if(tables, [](const Table& table) { return table.rows.empty(); });
   return tables;
 }
 
 std::vector<std::string> RemarksOf(const Report& report) {
-  std::vector<std::string> lines;
+  // "forty: worse: minmax (-2.1 points, ...), ...": builds of which the same is said stand
+  // together.
+  std::vector<std::pair<std::string, std::string>> lines;
+  const auto add = [&](const std::string& what, const std::string& of) {
+    const auto line = std::ranges::find(lines, what, &std::pair<std::string, std::string>::first);
+    if (line == lines.end()) {
+      lines.emplace_back(what, of);
+    } else {
+      line->second += ", " + of;
+    }
+  };
   for (const BuildFacts& build : report.builds) {
-    for (const std::string& note : build.notes) lines.push_back(build.name + ": " + note);
+    for (const std::string& note : build.notes) add(note, build.name);
   }
   for (const Comparison& comparison : report.comparisons) {
-    lines.push_back(
-        fmt::format("{}, {}: {}", comparison.suite, comparison.build, comparison.verdict));
+    const std::string& verdict = comparison.verdict;
+    const size_t figures = std::min(verdict.find(" ("), verdict.size());
+    add(comparison.suite + ": " + verdict.substr(0, figures),
+        comparison.build + verdict.substr(figures));
     for (const std::string& note : comparison.notes) {
-      lines.push_back(fmt::format("{}, {}: note: {}", comparison.suite, comparison.build, note));
+      add(comparison.suite + ": note: " + note, comparison.build);
     }
   }
-  return lines;
+  std::vector<std::string> remarks;
+  for (const auto& [what, of] : lines) remarks.push_back(what + ": " + of);
+  return remarks;
 }
 
 std::string ToText(const Report& report) {

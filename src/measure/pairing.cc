@@ -63,7 +63,13 @@ void NoteTokenisation(std::span<const RecordPair> pairs, Comparison* comparison)
   }
 }
 
-std::string VerdictOn(const Metric& accuracy) {
+std::string VerdictOn(const Metric& accuracy, const Comparison& comparison) {
+  if (comparison.n_gained + comparison.n_lost == 0) {
+    // The bootstrap knows no spread then; the binomial bound says what may have been missed.
+    const double missed = 1 - std::pow(0.05, 1 / static_cast<double>(comparison.n));
+    return fmt::format("no difference shown (no score differs; 95 %: fewer than {:.1f} % do)",
+                       100 * missed);
+  }
   const auto percent = [](double share) { return fmt::format("{:+.1f}", 100 * share); };
   const std::string bounds =
       fmt::format("{} points, 95 %: {} to {}", percent(*accuracy.difference),
@@ -125,7 +131,7 @@ void CompareScores(std::span<const RecordPair> pairs, Comparison* comparison) {
   Metric accuracy = DifferenceOf("accuracy", before, after);
   accuracy.is_share = true;
   if (all_binary) comparison->mcnemar_p = McNemarExact(comparison->n_gained, comparison->n_lost);
-  comparison->verdict = VerdictOn(accuracy);
+  comparison->verdict = VerdictOn(accuracy, *comparison);
   comparison->metrics.push_back(std::move(accuracy));
 }
 

@@ -160,7 +160,7 @@ void CompareDistributions(std::span<const RecordPair> pairs, Comparison* compari
        .difference = {},
        .interval = {},
        .is_share = true});
-  comparison->verdict = fmt::format("KL divergence {:.3g} nats a token", divergence);
+  comparison->verdict = fmt::format("KL divergence ({:.3g} nats a token)", divergence);
 }
 
 }  // namespace nibble::measure

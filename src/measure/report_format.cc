@@ -34,7 +34,7 @@ std::string FormatDifference(const Metric& metric) {
   }
   const double difference = Shown(metric, *metric.difference);
   return metric.is_share ? fmt::format("{:+.1f}", difference) + bounds(" ({:+.1f} to {:+.1f})")
-                         : fmt::format("{:+.3g}", difference) + bounds(" ({:+.3g} to {:+.3g})");
+                         : fmt::format("{:+.2g}", difference) + bounds(" ({:+.2g} to {:+.2g})");
 }
 
 std::string FormatScore(const Metric& metric) {

@@ -2,6 +2,9 @@
 // script and nothing from elsewhere; follows dark mode and prints.
 #include <fmt/format.h>
 
+#include <set>
+#include <string>
+
 #include "measure/compare.h"
 #include "measure/report_plots.h"
 
@@ -13,21 +16,24 @@ constexpr std::string_view kStyle = R"(
 --bad:#c0362c;--same:#3b6fb6;--p0:#3b6fb6;--p1:#e08a2e;--p2:#3f9c6b;--p3:#9466b8;--p4:#c4524c;--p5:#6f7a86}
 @media (prefers-color-scheme:dark){:root{--paper:#15181c;--ink:#e6e9ec;--soft:#9aa4af;--line:#333a42;
 --tint:#1e2329;--good:#5cc58d;--bad:#f08a80;--same:#7fb0ee}}
-@media print{:root{--paper:#fff;--ink:#000;--soft:#444;--line:#bbb;--tint:#fff}details{break-inside:avoid}
-section,svg,tr{break-inside:avoid}}
-body{background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif;max-width:60rem;
+body{background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif;max-width:70rem;
 margin:2rem auto;padding:0 1rem}
 h1{font-size:1.6rem}h2{font-size:1.15rem;margin-top:2.2rem}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-size:.86rem;margin:.6rem 0}
 th,td{text-align:left;padding:.3rem .7rem;border-bottom:1px solid var(--line);vertical-align:top}
-th{color:var(--soft);font-weight:600}td{font-variant-numeric:tabular-nums}
-svg{width:100%;height:auto;font:13px system-ui,sans-serif}svg text{fill:var(--ink)}
+th{color:var(--soft);font-weight:600}td{font-variant-numeric:tabular-nums;white-space:nowrap}
+details td{white-space:pre-wrap;overflow-wrap:anywhere;min-width:4rem}
+svg{width:100%;min-width:38rem;max-width:60rem;height:auto;font:13px system-ui,sans-serif}svg text{fill:var(--ink)}
+svg .head{font-weight:600}.lead{stroke:var(--line)}
 svg .tick{fill:var(--soft);font-size:12px}.grid{stroke:var(--line)}.zero{stroke:var(--ink);stroke-width:1.5}
 .bar{stroke:var(--soft);stroke-width:1.5}.same{fill:var(--same)}.better{fill:var(--good)}.worse{fill:var(--bad)}
 .heat{fill:var(--good)}.part0{fill:var(--p0)}.part1{fill:var(--p1)}.part2{fill:var(--p2)}
 .part3{fill:var(--p3)}.part4{fill:var(--p4)}.part5{fill:var(--p5)}
 details{margin:.4rem 0;border:1px solid var(--line);border-radius:6px;padding:.4rem .8rem}
 summary{cursor:pointer}.note{color:var(--soft)}pre{white-space:pre-wrap;margin:0;font-size:.84rem}
+@media print{:root{--paper:#fff;--ink:#000;--soft:#444;--line:#bbb;--tint:#fff}body{margin:0;padding:0}
+details,svg,tr{break-inside:avoid}h2{break-after:avoid}svg{min-width:0}.wide{overflow:visible}
+td{white-space:normal}table{font-size:.66rem}th,td{padding:.2rem .3rem}}
 )";
 
 std::string HtmlTable(const Table& table) {
@@ -81,7 +87,13 @@ std::string ToHtml(const Report& report) {
       "seed 0); p by McNemar's exact test. An interval that holds 0 shows no difference.</p>\n",
       Escape(report.reference), kStyle);
   html += Section("Differences in accuracy", DifferencePlot(report));
-  html += Section("Speed against quality", SpeedQualityPlot(report));
+  std::set<std::string> suites;
+  for (const BuildFacts& build : report.builds) {
+    for (const auto& [suite, score] : build.scores) suites.insert(suite);
+  }
+  std::string speeds;
+  for (const std::string& suite : suites) speeds += SpeedQualityPlot(report, suite);
+  html += Section("Speed against quality", speeds);
   html += Section("What the weights are made of", AnatomyPlot(report));
   for (const Heat& heat : report.heats) {
     html += Section("Needles found, " + heat.build, HeatMap(heat));

@@ -11,13 +11,13 @@ namespace nibble::measure {
 namespace {
 
 constexpr double kWidth = 760;
-constexpr double kLabelWidth = 230;
+constexpr double kLabelWidth = 170;
 constexpr double kRowHeight = 26;
 
 std::string Svg(double height, std::string_view title, const std::string& body) {
   return fmt::format(
-      "<svg role=\"img\" aria-label=\"{0}\" viewBox=\"0 0 {1:g} {2:g}\"><title>{0}</title>{3}"
-      "</svg>\n",
+      "<div class=\"wide\"><svg role=\"img\" aria-label=\"{0}\" viewBox=\"0 0 {1:g} {2:g}\">"
+      "<title>{0}</title>{3}</svg></div>\n",
       Escape(title), kWidth, height, body);
 }
 
@@ -89,63 +89,74 @@ std::string Escape(std::string_view text) {
   return escaped;
 }
 
+namespace {
+
+// One row of the plot of differences: label, interval, point, and its figures as text.
+std::string DifferenceRow(const Comparison& comparison, const Scale& x, double y) {
+  const Metric& metric = comparison.metrics[0];
+  const double left = x.At(100 * metric.interval->low);
+  const double right = x.At(100 * metric.interval->high);
+  std::string row = Label(kLabelWidth - 12, y + 4, comparison.build, "end");
+  row += Line(left, y, right, y, "bar");
+  row += Line(left, y - 5, left, y + 5, "bar") + Line(right, y - 5, right, y + 5, "bar");
+  row += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\" class=\"{}\"/>",
+                     x.At(100 * *metric.difference), y,
+                     metric.interval->Contains(0) ? "same"
+                     : *metric.difference > 0     ? "better"
+                                                  : "worse");
+  return row + Label(kWidth, y + 4, FormatDifference(metric), "end", "tick");
+}
+
+}  // namespace
+
 std::string DifferencePlot(const Report& report) {
-  struct Row {
-    std::string label;
-    Metric metric;
-  };
-  std::vector<Row> rows;
+  std::vector<const Comparison*> rows;
   double low = 0;
   double high = 0;
   for (const Comparison& comparison : report.comparisons) {
     if (comparison.metrics.empty() || comparison.metrics[0].name != "accuracy") continue;
-    const Metric& metric = comparison.metrics[0];
-    rows.push_back({comparison.suite + ", " + comparison.build, metric});
-    low = std::min(low, 100 * metric.interval->low);
-    high = std::max(high, 100 * metric.interval->high);
+    const Interval& interval = *comparison.metrics[0].interval;
+    rows.push_back(&comparison);
+    low = std::min(low, 100 * interval.low);
+    high = std::max(high, 100 * interval.high);
   }
   if (rows.empty()) return "";
-  const Scale x = Widened(low, high, kLabelWidth, kWidth - 20);
-  const double bottom = kRowHeight * static_cast<double>(rows.size()) + 12;
+  const Scale x = Widened(low, high, kLabelWidth, kWidth - 150);
   std::string body;
+  std::string suite;
+  double y = 0;
+  for (const Comparison* comparison : rows) {
+    if (comparison->suite != suite) {
+      suite = comparison->suite;
+      y += kRowHeight;
+      body += Label(0, y, fmt::format("{}, {} records", suite, comparison->n), "start", "head");
+    }
+    y += kRowHeight;
+    body += DifferenceRow(*comparison, x, y - 4);
+  }
+  const double bottom = y + 10;
+  std::string grid;  // below the rows
   for (const double tick : Ticks(x)) {
-    body += Line(x.At(tick), 4, x.At(tick), bottom, tick == 0 ? "zero" : "grid");
-    body += Label(x.At(tick), bottom + 16, fmt::format("{:+g}", tick), "middle", "tick");
+    grid += Line(x.At(tick), 10, x.At(tick), bottom, tick == 0 ? "zero" : "grid");
+    grid += Label(x.At(tick), bottom + 18, tick == 0 ? "0" : fmt::format("{:+g}", tick), "middle",
+                  "tick");
   }
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const Metric& metric = rows[i].metric;
-    const double y = kRowHeight * static_cast<double>(i) + 20;
-    const double left = x.At(100 * metric.interval->low);
-    const double right = x.At(100 * metric.interval->high);
-    body += Label(kLabelWidth - 12, y + 4, rows[i].label, "end");
-    body += Line(left, y, right, y, "bar");
-    body += Line(left, y - 5, left, y + 5, "bar") + Line(right, y - 5, right, y + 5, "bar");
-    body += fmt::format(
-        "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\" class=\"{}\"><title>{}</title></circle>",
-        x.At(100 * *metric.difference), y,
-        metric.interval->Contains(0) ? "same"
-        : *metric.difference > 0     ? "better"
-                                     : "worse",
-        Escape(FormatDifference(metric)));
-  }
-  body += Label((kLabelWidth + kWidth) / 2, bottom + 34,
-                "points of accuracy against " + report.reference, "middle", "tick");
-  return Svg(bottom + 42, "Differences in accuracy", body);
+  grid += Label((x.begin + x.end) / 2, bottom + 38,
+                "points of accuracy against " + report.reference + ", 95 % intervals", "middle",
+                "tick");
+  return Svg(bottom + 46, "Differences in accuracy", grid + body);
 }
 
-std::string SpeedQualityPlot(const Report& report) {
+std::string SpeedQualityPlot(const Report& report, const std::string& suite) {
   struct Point {
     std::string name;
     double speed = 0;
     Metric score;
   };
   std::vector<Point> points;
-  std::string suite;
   for (const BuildFacts& build : report.builds) {
-    if (!build.decode_tokens_per_s.has_value() || build.scores.empty()) continue;
-    if (suite.empty()) suite = build.scores.begin()->first;
     const auto score = build.scores.find(suite);
-    if (score == build.scores.end()) continue;
+    if (!build.decode_tokens_per_s.has_value() || score == build.scores.end()) continue;
     points.push_back({build.name, *build.decode_tokens_per_s, score->second});
   }
   if (points.size() < 2) return "";
@@ -156,30 +167,38 @@ std::string SpeedQualityPlot(const Report& report) {
     low = std::min(low, point.score.interval->low);
     high = std::max(high, point.score.interval->high);
   }
-  constexpr double kBottom = 300;
-  const Scale x = Widened(slowest.speed, fastest.speed, 60, kWidth - 110);
-  const Scale y = Widened(100 * low, 100 * high, kBottom, 10);
-  std::string body;
+  constexpr double kTop = 34;
+  constexpr double kBottom = 330;
+  constexpr double kRight = kWidth - 150;  // of the plot; names stand beside it
+  const Scale x = Widened(slowest.speed, fastest.speed, 60, kRight);
+  const Scale y = Widened(100 * low, 100 * high, kBottom, kTop);
+  std::string body = Label(0, 16, suite + ": share right, 95 % intervals", "start", "head");
   for (const double tick : Ticks(x)) {
-    body += Line(x.At(tick), 10, x.At(tick), kBottom, "grid");
-    body += Label(x.At(tick), kBottom + 16, fmt::format("{:g}", tick), "middle", "tick");
+    body += Line(x.At(tick), kTop, x.At(tick), kBottom, "grid");
+    body += Label(x.At(tick), kBottom + 18, fmt::format("{:g}", tick), "middle", "tick");
   }
   for (const double tick : Ticks(y)) {
-    body += Line(60, y.At(tick), kWidth - 110, y.At(tick), "grid");
+    body += Line(60, y.At(tick), kRight, y.At(tick), "grid");
     body += Label(52, y.At(tick) + 4, fmt::format("{:g} %", tick), "end", "tick");
   }
-  for (const Point& point : points) {
+  // Names in the order of the points from above, each led to its point, none on another.
+  std::ranges::sort(points, std::ranges::greater{}, [](const Point& p) { return *p.score.value; });
+  const double n_below = static_cast<double>(points.size());
+  double name_y = kTop;
+  for (size_t i = 0; i < points.size(); ++i) {
+    const Point& point = points[i];
     const double px = x.At(point.speed);
+    const double py = y.At(100 * *point.score.value);
+    const double room = kBottom - 17 * (n_below - static_cast<double>(i));
+    name_y = std::max(name_y + 17, std::min(py, room));
     body += Line(px, y.At(100 * point.score.interval->low), px,
                  y.At(100 * point.score.interval->high), "bar");
-    body += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\" class=\"same\"/>", px,
-                        y.At(100 * *point.score.value));
-    body += Label(px + 9, y.At(100 * *point.score.value) + 4, point.name);
+    body += Line(px, py, kRight + 14, name_y, "lead");
+    body += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\" class=\"same\"/>", px, py);
+    body += Label(kRight + 18, name_y + 4, point.name);
   }
-  body +=
-      Label(kWidth / 2, kBottom + 34,
-            "decode, tokens per second; up: " + suite + ", share right (95 %)", "middle", "tick");
-  return Svg(kBottom + 42, "Speed against quality", body);
+  body += Label((60 + kRight) / 2, kBottom + 38, "decode, tokens per second", "middle", "tick");
+  return Svg(kBottom + 46, "Speed against quality, " + suite, body);
 }
 
 std::string AnatomyPlot(const Report& report) {

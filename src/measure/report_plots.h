@@ -15,8 +15,8 @@ std::string Escape(std::string_view text);
 // Each comparison's difference in accuracy with its interval, beside the line of no difference.
 // Each of these is "" if the report holds nothing to draw.
 std::string DifferencePlot(const Report& report);
-// One point a build: decode speed across, accuracy of the first scored suite up.
-std::string SpeedQualityPlot(const Report& report);
+// One point a build: decode speed across, accuracy of a suite up.
+std::string SpeedQualityPlot(const Report& report, const std::string& suite);
 // One bar a build: bytes of its parts.
 std::string AnatomyPlot(const Report& report);
 // Share of needles found by length and depth.

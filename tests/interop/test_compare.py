@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from conftest import Run
+from conftest import ROOT, Run
+from playwright.sync_api import sync_playwright
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +80,40 @@ def test_html(nibble: Run, runs: Path, tmp_path: Path) -> None:
     assert "<script" not in text and "http" not in text and "&lt;rounded&gt;" in text and "<rounded>" not in text
     plots = [ElementTree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]
     circles = [circle for svg in plots for circle in svg.iter("circle")]
-    assert len(plots) == 2 and len(circles) == 2
+    assert len(plots) == 2 and len(circles) == 2  # differences, anatomy; no speeds
     report = compared(nibble, runs / "bf16", runs / "q4w4a16", f"<rounded>={runs}/minmax")
     assert all(flip["prompt"] in text for comparison in report["comparisons"] for flip in comparison["flips"])
     assert "prefers-color-scheme:dark" in text and "@media print" in text
+
+
+# Of each plot: its marks, and pairs of labels that lie on each other, as the browser sets them.
+LOOK = """() => [...document.querySelectorAll('svg')].map(svg => {
+  const boxes = [...svg.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]);
+  const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3;
+  return {marks: svg.querySelectorAll('circle, rect').length, labels: boxes.length, smallest: Math.min(...boxes.map(b => b[1].height)),
+          clash: boxes.flatMap((a, i) => boxes.slice(i + 1).filter(b => meet(a[1], b[1])).map(b => a[0] + ' | ' + b[0]))};
+})"""
+
+
+@pytest.mark.parametrize("view", [{"viewport": {"width": 1200, "height": 900}}, {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}],
+                         ids=["desk", "phone"])
+def test_the_committed_report_in_a_browser(view: dict) -> None:
+    """docs/tiny-report.html: asks for nothing, complains of nothing, and its plots can be read."""
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    assert program, "no Chromium: run this through scripts/test interop"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        page = browser.new_context(**view).new_page()
+        asked: list[str] = []
+        problems: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda message: problems.append(message.text))
+        page.goto((ROOT / "docs/tiny-report.html").as_uri())
+        plots = page.evaluate(LOOK)
+        assert len(asked) == 1 and not problems
+        assert len(plots) >= 5 and all(plot["marks"] >= 10 and plot["labels"] > 10 and plot["smallest"] > 9 for plot in plots), plots
+        assert not [clash for plot in plots for clash in plot["clash"]]
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert page.locator("table").first.inner_text().count("%") > 20
+        browser.close()

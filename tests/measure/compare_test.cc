@@ -63,6 +63,15 @@ TEST(Compare, TwoOfFiftyShowNoDifference) {
   EXPECT_TRUE(ToText(*report).contains("no difference shown"));
 }
 
+TEST(Compare, NoDifferenceAtAllIsBoundedToo) {
+  const auto run = MakeRun(std::string(399, '1') + "0");
+  const auto report = Compare({{"a", {{"forty", run}}}, {"b", {{"forty", run}}}}, "", {});
+  ASSERT_TRUE(report.has_value());
+  // 1 - 0.05^(1/400)
+  EXPECT_EQ(report->comparisons[0].verdict,
+            "no difference shown (no score differs; 95 %: fewer than 0.7 % do)");
+}
+
 TEST(Compare, ALargeDifferenceIsCalledOne) {
   const auto report =
       Compare({{"a", {{"forty", MakeRun(std::string(60, '1') + "0")}}},
@@ -78,8 +87,9 @@ TEST(Compare, ScoresAtTheEndCarryANote) {
   const auto report =
       Compare({{"a", {{"forty", MakeRun("1111")}}}, {"b", {{"forty", MakeRun("0000")}}}}, "", {});
   ASSERT_TRUE(report.has_value());
-  EXPECT_TRUE(ToText(*report).contains("a: forty: every answer is right"));
-  EXPECT_TRUE(ToText(*report).contains("b: forty: no answer is right"));
+  EXPECT_TRUE(
+      ToText(*report).contains("every answer is right: the suite cannot show a difference: a"));
+  EXPECT_TRUE(ToText(*report).contains("no answer is right: check the setup: b"));
 }
 
 TEST(Compare, RefusesWhatIsNotComparable) {
