@@ -26,7 +26,7 @@ constexpr uint64_t kReserveBytes = uint64_t{16} << 20;
 constexpr uint64_t kBytesBetweenNotes = uint64_t{64} << 20;  // of output
 
 // Rows of one tensor; of the rope factors, all there is.
-struct Slice {
+struct GgufSlice {
   size_t tensor_idx = 0;
   int64_t row_begin = 0;
   int64_t row_end = 0;
@@ -51,7 +51,7 @@ class GgufStream {
 
   Status Write() {
     NIBBLE_RETURN_IF_ERROR(TakeOver());
-    const std::vector<Slice> slices = SlicesLeft();
+    const std::vector<GgufSlice> slices = SlicesLeft();
     ReadAhead reading(slices);
     uint64_t noted_bytes = file_.position_bytes();
     for (size_t i = 0; i < slices.size(); ++i) {
@@ -90,8 +90,8 @@ class GgufStream {
   }
 
   // Notes are made between slices, so what is written ends with a row, or with padding.
-  std::vector<Slice> SlicesLeft() {
-    std::vector<Slice> slices;
+  std::vector<GgufSlice> SlicesLeft() {
+    std::vector<GgufSlice> slices;
     uint64_t position_bytes = layout_.header.size();
     for (size_t i = 0; i < report_.tensors.size(); ++i) {
       const GgufTensorReport& tensor = report_.tensors[i];
@@ -113,7 +113,7 @@ class GgufStream {
   }
 
   void AddSlices(size_t tensor_idx, int64_t row, int64_t n_rows, uint64_t row_bytes,
-                 std::vector<Slice>* slices) {
+                 std::vector<GgufSlice>* slices) {
     const GgufTensorReport& tensor = report_.tensors[tensor_idx];
     const uint64_t source_row_bytes = tensor.source_bytes / static_cast<uint64_t>(n_rows);
     done_bytes_ += static_cast<uint64_t>(row) * source_row_bytes;
@@ -122,11 +122,11 @@ class GgufStream {
     for (; row < n_rows; row += slice_rows) {
       const int64_t row_end = std::min(row + slice_rows, n_rows);
       const auto rows = static_cast<uint64_t>(row_end - row);
-      Slice slice{.tensor_idx = tensor_idx,
-                  .row_begin = row,
-                  .row_end = row_end,
-                  .source = {},
-                  .output_bytes = rows * row_bytes};
+      GgufSlice slice{.tensor_idx = tensor_idx,
+                      .row_begin = row,
+                      .row_end = row_end,
+                      .source = {},
+                      .output_bytes = rows * row_bytes};
       if (tensor.output.source != nullptr) {
         slice.source = tensor.output.source->bytes.subspan(
             static_cast<uint64_t>(row) * source_row_bytes, rows * source_row_bytes);
@@ -135,7 +135,7 @@ class GgufStream {
     }
   }
 
-  Status WriteSlice(const Slice& slice) {
+  Status WriteSlice(const GgufSlice& slice) {
     GgufTensorReport& tensor = report_.tensors[slice.tensor_idx];
     const uint64_t n_bytes = slice.output_bytes + slice.padding_bytes;
     if (tensor.output.source == nullptr) return WriteRopeFactors(n_bytes);

@@ -24,10 +24,6 @@ namespace {
 using checkpoint::Checkpoint;
 using checkpoint::Tensor;
 
-constexpr int64_t kGroup = 32;
-constexpr int64_t kSliceBytes = int64_t{32} << 20;  // of source, at once in memory
-constexpr std::string_view kWeight = ".weight";
-
 // Rows of a source tensor, seen as [rows, K], that the output holds as one linear.
 struct Piece {
   const Tensor* source = nullptr;
@@ -60,8 +56,8 @@ std::vector<std::string> Spellings(const std::string& name) {
 std::vector<Piece> Pieces(const Tensor& source, const std::string& name) {
   const std::vector<int64_t>& shape = source.info.shape;
   if (source.info.n_elements() == 0) return {};
-  if (name.ends_with(kWeight) && shape.size() == 2) {
-    return {{&source, name.substr(0, name.size() - kWeight.size()), 0, shape[0]}};
+  if (name.ends_with(kWeightSuffix) && shape.size() == 2) {
+    return {{&source, name.substr(0, name.size() - kWeightSuffix.size()), 0, shape[0]}};
   }
   const size_t dot = name.rfind('.');
   if (shape.size() != 3 || dot == std::string::npos || !name.ends_with("_proj")) return {};
@@ -242,7 +238,7 @@ class Verifier {
     const Tensor* scales = FindOutput(module + ".weight_scale");
     const Tensor* stored_shape = FindOutput(module + ".weight_shape");
     const int64_t n_columns = piece.n_columns();
-    if (scales == nullptr || n_columns % kGroup != 0) {
+    if (scales == nullptr || n_columns % kLevelGroup != 0) {
       Fault("tensor {}.weight_packed: {}", module,
             scales == nullptr ? "weight_scale is missing" : "rows are not whole groups");
       return std::nullopt;
@@ -254,7 +250,7 @@ class Verifier {
     const bool fits = codes.info.dtype == DType::kI32 &&
                       codes.info.shape == std::vector{piece.n_rows, n_columns / 8} && is_scale &&
                       found == std::vector{piece.n_rows, n_scales} &&
-                      n_columns % (n_scales * kGroup) == 0;
+                      n_columns % (n_scales * kLevelGroup) == 0;
     const std::vector<int64_t> shape = {piece.n_rows, n_columns};
     const bool has_shape = stored_shape != nullptr && stored_shape->info.dtype == DType::kI64 &&
                            std::ranges::equal(stored_shape->bytes, std::as_bytes(std::span(shape)));
@@ -262,7 +258,7 @@ class Verifier {
       Fault(
           "tensor {}: expected codes I32 [{}, {}], scales F16 or BF16 [{}, {}] and the shape {}, "
           "{}; found {} [{}] and {} [{}]{}",
-          module, piece.n_rows, n_columns / 8, piece.n_rows, n_columns / kGroup, piece.n_rows,
+          module, piece.n_rows, n_columns / 8, piece.n_rows, n_columns / kLevelGroup, piece.n_rows,
           n_columns, Name(codes.info.dtype), fmt::join(codes.info.shape, ", "), Name(dtype),
           fmt::join(found, ", "),
           has_shape                 ? ""
@@ -296,7 +292,7 @@ class Verifier {
   // A slice of rows after the other, so that little of either file is resident.
   template <typename Matrix, typename Check>
   void ForSlices(const Matrix& matrix, Check check) {
-    const int64_t slice_rows = std::max<int64_t>(1, kSliceBytes / (matrix.n_columns * 2));
+    const int64_t slice_rows = std::max<int64_t>(1, kProofSliceBytes / (matrix.n_columns * 2));
     for (int64_t row = 0; row < matrix.n_rows(); row += slice_rows) {
       const int64_t n_rows = std::min(slice_rows, matrix.n_rows() - row);
       const auto part = [&](std::span<const std::byte> bytes) {

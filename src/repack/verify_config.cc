@@ -15,7 +15,6 @@ namespace nibble::repack {
 namespace {
 
 constexpr std::string_view kPacked = ".weight_packed";
-constexpr std::string_view kWeight = ".weight";
 
 // Longer names are refused: std::regex recurses along them.
 constexpr size_t kMaxNameBytes = 512;
@@ -32,7 +31,7 @@ std::vector<std::string> LoaderNames(const std::string& module) {
   if (module.starts_with(kNested)) {
     return {module, "language_model.model." + module.substr(kNested.size())};
   }
-  const std::optional<gemma::Part> part = gemma::PartOf(module + std::string(kWeight));
+  const std::optional<gemma::Part> part = gemma::PartOf(module + std::string(kWeightSuffix));
   const bool is_tower = part == gemma::Part::kVision || part == gemma::Part::kAudio;
   if (is_tower) return {module, module.substr(kModel.size())};
   return {module};
@@ -98,12 +97,12 @@ constexpr const char* Name(Form form) {
 }
 
 // One of config_groups.
-struct Group {
+struct ConfigGroup {
   NameRules targets;
   Form form = Form::kInt4;
 };
 
-Result<Group> ParseGroup(const Json& quantization, const Json& group, bool is_only_one) {
+Result<ConfigGroup> ParseGroup(const Json& quantization, const Json& group, bool is_only_one) {
   NIBBLE_ASSIGN_OR_RETURN(NameRules targets, NameRules::Parse(group, "targets"));
   const Json weights = Member(group, "weights");
   const bool is_int8 = Member(weights, "num_bits") == 8;
@@ -124,10 +123,10 @@ Result<Group> ParseGroup(const Json& quantization, const Json& group, bool is_on
   }
   NIBBLE_RETURN_IF_ERROR(Expect(is_only_one ? quantization : group, "format",
                                 is_int8 ? "int-quantized" : "pack-quantized"));
-  return Group{std::move(targets), is_int8 ? Form::kInt8 : Form::kInt4};
+  return ConfigGroup{std::move(targets), is_int8 ? Form::kInt8 : Form::kInt4};
 }
 
-Result<std::vector<Group>> ParseGroups(const Json& quantization) {
+Result<std::vector<ConfigGroup>> ParseGroups(const Json& quantization) {
   NIBBLE_RETURN_IF_ERROR(Expect(quantization, "quant_method", "compressed-tensors"));
   const Json groups = Member(quantization, "config_groups");
   if (!groups.is_object() || groups.empty()) {
@@ -135,9 +134,9 @@ Result<std::vector<Group>> ParseGroups(const Json& quantization) {
   }
   const bool is_only_one = groups.size() == 1;
   if (!is_only_one) NIBBLE_RETURN_IF_ERROR(Expect(quantization, "format", "mixed-precision"));
-  std::vector<Group> result;
+  std::vector<ConfigGroup> result;
   for (const Json& group : groups) {
-    NIBBLE_ASSIGN_OR_RETURN(Group parsed, ParseGroup(quantization, group, is_only_one));
+    NIBBLE_ASSIGN_OR_RETURN(ConfigGroup parsed, ParseGroup(quantization, group, is_only_one));
     result.push_back(std::move(parsed));
   }
   return result;
@@ -145,26 +144,27 @@ Result<std::vector<Group>> ParseGroups(const Json& quantization) {
 
 // What a loader expects a module to be: the first group that names it, else the one that names its
 // class.
-Form ExpectedForm(const std::string& spelling, bool is_linear, const std::vector<Group>& groups,
-                  const NameRules& ignore) {
+Form ExpectedForm(const std::string& spelling, bool is_linear,
+                  const std::vector<ConfigGroup>& groups, const NameRules& ignore) {
   if (ignore.Matches(spelling)) return Form::kPlain;
-  for (const Group& group : groups) {
+  for (const ConfigGroup& group : groups) {
     if (group.targets.Matches(spelling)) return group.form;
   }
-  for (const Group& group : groups) {
+  for (const ConfigGroup& group : groups) {
     if (is_linear && group.targets.Matches("Linear")) return group.form;
   }
   return Form::kPlain;
 }
 
-Status CheckModules(const checkpoint::Checkpoint& output, const std::vector<Group>& groups,
+Status CheckModules(const checkpoint::Checkpoint& output, const std::vector<ConfigGroup>& groups,
                     const NameRules& ignore) {
   for (const checkpoint::Tensor& tensor : output.tensors()) {
     const std::string& name = tensor.info.name;
     const bool is_int4 = name.ends_with(kPacked);
-    if (!is_int4 && !(name.ends_with(kWeight) && tensor.info.shape.size() == 2)) continue;
+    if (!is_int4 && !(name.ends_with(kWeightSuffix) && tensor.info.shape.size() == 2)) continue;
     if (name.size() > kMaxNameBytes) return Fail("a tensor name of {} bytes", name.size());
-    const std::string module = name.substr(0, name.size() - (is_int4 ? kPacked : kWeight).size());
+    const std::string module =
+        name.substr(0, name.size() - (is_int4 ? kPacked : kWeightSuffix).size());
     const bool is_int8 = tensor.info.dtype == DType::kI8;
     const Form form = is_int4 ? Form::kInt4 : (is_int8 ? Form::kInt8 : Form::kPlain);
     const bool is_linear = !IsTable(module) && module != "lm_head";
@@ -206,7 +206,7 @@ Status CheckConfig(const Json& source_config, const Json& config,
   NIBBLE_RETURN_IF_ERROR(CheckArchitecture(TextConfig(source_config), TextConfig(config)));
   const Json quantization = Member(config, "quantization_config");
   if (!quantization.is_object()) return Fail("no quantization_config");
-  NIBBLE_ASSIGN_OR_RETURN(const std::vector<Group> groups, ParseGroups(quantization));
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<ConfigGroup> groups, ParseGroups(quantization));
   NIBBLE_ASSIGN_OR_RETURN(const NameRules ignore, NameRules::Parse(quantization, "ignore"));
   NIBBLE_RETURN_IF_ERROR(CheckModules(output, groups, ignore));
   if (output.Find("lm_head.weight_packed") == nullptr) return {};

@@ -5,11 +5,15 @@
 // Tested by tests/interop/test_cli_repack.py.
 #pragma once
 
+#include <string_view>
+
 #include "base/json.h"
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
 
 namespace nibble::repack {
+
+inline constexpr std::string_view kWeightSuffix = ".weight";
 
 // The two config.json files and the output's tensors. The error names key and module.
 Status CheckConfig(const Json& source_config, const Json& config,

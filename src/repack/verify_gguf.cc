@@ -33,8 +33,7 @@ using checkpoint::GgufTensor;
 using checkpoint::Tensor;
 
 constexpr int64_t kBlockValues = 32;
-constexpr size_t kBlockBytes = 18;                  // fp16 scale, 16 bytes of codes
-constexpr int64_t kSliceBytes = int64_t{32} << 20;  // of source, at once in memory
+constexpr size_t kBlockBytes = 18;  // fp16 scale, 16 bytes of codes
 
 // The name that llama.cpp's converter gives a tensor: parts of names, put together.
 std::optional<std::string> NameInGguf(const std::string& name) {
@@ -276,7 +275,7 @@ class GgufVerifier {
       return bytes.subspan(begin * row_bytes, (end - begin) * row_bytes);
     };
     const int64_t slice_rows =
-        std::max<int64_t>(1, kSliceBytes * n_rows / std::ssize(tensor.bytes));
+        std::max<int64_t>(1, kProofSliceBytes * n_rows / std::ssize(tensor.bytes));
     for (int64_t row = 0; row < n_rows; row += slice_rows) {
       const int64_t row_end = std::min(row + slice_rows, n_rows);
       const Rows rows = {.source = part(tensor.bytes, row, row_end),

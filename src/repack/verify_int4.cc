@@ -22,20 +22,20 @@ constexpr int64_t kCodeBytes = kGroup / 2;
 constexpr int64_t kBlockGroups = 4096;  // summed by one thread, in order
 
 // One group's bytes.
-struct Group {
+struct GroupBytes {
   std::span<const std::byte, kSourceBytes> source;
   std::span<const std::byte, kCodeBytes> codes;
   const std::byte* scale = nullptr;
 };
 
-Group GroupAt(const Int4Matrix& matrix, int64_t group) {
+GroupBytes GroupAt(const Int4Matrix& matrix, int64_t group) {
   const int64_t scale_idx = group * kGroup / matrix.group_size;
   return {matrix.source.subspan(group * kSourceBytes).first<kSourceBytes>(),
           matrix.codes.subspan(group * kCodeBytes).first<kCodeBytes>(),
           matrix.scales.data() + scale_idx * SizeBytes(matrix.scale_dtype)};
 }
 
-float ScaleOf(const Group& group, DType dtype) {
+float ScaleOf(const GroupBytes& group, DType dtype) {
   if (dtype == DType::kF32) {
     float scale = 0;
     std::memcpy(&scale, group.scale, sizeof scale);
@@ -53,7 +53,7 @@ struct Numbers {
   std::array<int8_t, kGroup> levels;  // code, mirrored where the scale is negative
 };
 
-Numbers Read(const Group& group, float scale) {
+Numbers Read(const GroupBytes& group, float scale) {
   Numbers numbers;
   for (size_t i = 0; i < kGroup; ++i) {
     uint16_t bits = 0;
@@ -68,7 +68,7 @@ Numbers Read(const Group& group, float scale) {
 }
 
 // The proof of a group whose scale verify_group.h does not know.
-GroupProof ProveByReading(const Group& group, const Numbers& numbers) {
+GroupProof ProveByReading(const GroupBytes& group, const Numbers& numbers) {
   GroupProof proof;
   for (size_t i = 0; i < kGroup; ++i) {
     uint16_t bits = 0;
@@ -83,7 +83,7 @@ GroupProof ProveByReading(const Group& group, const Numbers& numbers) {
 }
 
 // The sum of squares of a group that is read back as it was.
-double Energy(const Group& group) {
+double Energy(const GroupBytes& group) {
   std::array<float, 4> sums{};
   for (size_t i = 0; i < kGroup; ++i) {
     uint16_t bits = 0;
@@ -95,7 +95,7 @@ double Energy(const Group& group) {
 }
 
 void AddGroup(const Int4Matrix& matrix, int64_t index, Int4Proof* sum) {
-  const Group group = GroupAt(matrix, index);
+  const GroupBytes group = GroupAt(matrix, index);
   const float scale = ScaleOf(group, matrix.scale_dtype);
   const GroupProof proof =
       matrix.is_provable() ? ProveGroup(group.source, group.codes, group.scale, matrix.scale_dtype)
@@ -201,7 +201,7 @@ Int4Proof ProveInt4(const Int4Matrix& matrix, ThreadPool& pool) {
 std::string DescribeInt4Fault(const Int4Matrix& matrix, int64_t index) {
   const int64_t groups_per_row = matrix.n_columns / kGroup;
   const int64_t group_idx = index % groups_per_row;
-  const Group group = GroupAt(matrix, index);
+  const GroupBytes group = GroupAt(matrix, index);
   int column = 0;
   std::string fault;
   if (matrix.is_provable()) {

@@ -54,6 +54,9 @@ struct Int4Proof {
   std::optional<int64_t> first_wrong;  // group of 32, counted from the first row's first
 };
 
+// Of source, proven at once.
+inline constexpr int64_t kProofSliceBytes = int64_t{32} << 20;
+
 // Takes memory for every few thousand groups: to be called for a slice of rows at a time.
 Int4Proof ProveInt4(const Int4Matrix& matrix, ThreadPool& pool);
 

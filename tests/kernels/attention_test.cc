@@ -52,7 +52,7 @@ class AttentionTest : public ::testing::Test {
 
   static void Store(KvFormat format, std::byte* side, int64_t i, float value) {
     const uint16_t bf16 = FloatToBf16(value);
-    const auto int8 = static_cast<int8_t>(std::isnan(value) ? 0 : value);
+    const auto int8 = static_cast<int8_t>(std::isfinite(value) ? value : 0);
     if (format == KvFormat::kF32) std::memcpy(side + i * 4, &value, 4);
     if (format == KvFormat::kBf16) std::memcpy(side + i * 2, &bf16, 2);
     if (format == KvFormat::kInt8) std::memcpy(side + i, &int8, 1);

@@ -102,7 +102,7 @@ TEST(GenerationRequest, ValidShapesOfMessages) {
       Json::parse(R"([{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}])");
   const Json user = {{"role", "user"}, {"content", "x"}};
   const std::vector<Json> histories = {
-      {user},
+      Json::array({user}),
       {{{"role", "developer"}, {"content", "be brief"}}, user},
       {{{"role", "system"}, {"content", ""}}, user},
       {{{"role", "user"}, {"content", ""}}},

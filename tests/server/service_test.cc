@@ -137,8 +137,8 @@ TEST_F(ServiceTest, StreamsSayTheSameAsWholeAnswers) {
   }
   EXPECT_EQ(events.back(), "[DONE]");
   EXPECT_EQ(n_usage, 1);
-  EXPECT_EQ(content, message["content"]);
-  EXPECT_EQ(reasoning, message["reasoning_content"]);
+  EXPECT_EQ(content, message["content"].get<std::string>());
+  EXPECT_EQ(reasoning, message["reasoning_content"].get<std::string>());
   EXPECT_EQ(calls[1], message["tool_calls"][1]["function"]);
   EXPECT_EQ(finish, "tool_calls");
   EXPECT_EQ(events[0]["choices"][0]["delta"]["role"], "assistant");
