@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -42,6 +43,23 @@ std::string LabelOf(std::string_view metrics, std::string_view metric, std::stri
 Json KnownOr(const Json& object, const char* pointer) {
   const Json::json_pointer place(pointer);
   return object.contains(place) ? object.at(place) : Json("unknown");
+}
+
+// {"bytes", "parts": [{"part", "bytes"}]} of a list of parts by type.
+Json AnatomyOf(const Json& entries) {
+  int64_t n_all_bytes = 0;
+  std::map<std::string, int64_t> n_bytes_of;
+  for (const Json& entry : entries) {
+    const Json n_bytes = entry.is_object() ? entry.value("bytes", Json()) : Json();
+    if (!n_bytes.is_number_integer() || !entry.value("part", Json()).is_string()) continue;
+    n_all_bytes += n_bytes.get<int64_t>();
+    n_bytes_of[entry["part"]] += n_bytes.get<int64_t>();
+  }
+  Json parts = Json::array();
+  for (const auto& [part, n_bytes] : n_bytes_of) {
+    parts.push_back({{"part", part}, {"bytes", n_bytes}});
+  }
+  return {{"bytes", n_all_bytes}, {"parts", std::move(parts)}};
 }
 
 }  // namespace
@@ -165,6 +183,10 @@ Json HttpTarget::Facts() {
                 {"context_tokens", KnownOr(model_card_, "/max_model_len")}};
   if (model_card_.contains(Json::json_pointer("/meta/n_ctx"))) {
     facts["context_tokens"] = model_card_["meta"]["n_ctx"];
+  }
+  if (const Json parts = model_card_.value("weights", Json()); parts.is_array()) {  // nibble's
+    facts["anatomy"] = AnatomyOf(parts);
+    facts["weights"] = facts["anatomy"]["bytes"];
   }
   if (const Result<Json> version = Get(client, "/version")) {
     facts["version"] = KnownOr(*version, "/version");

@@ -22,7 +22,7 @@ def chat_reply(text: str = "", prompt_tokens: int = 10, completion_tokens: int =
 
 
 @contextlib.contextmanager
-def double(answer: Answer, retry_after: str | None = None) -> Iterator[str]:
+def double(answer: Answer, retry_after: str | None = None, port: int = 0) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -55,7 +55,7 @@ def double(answer: Answer, retry_after: str | None = None) -> Iterator[str]:
             chunk = {"choices": [{"text": reply["choices"][0]["text"], "finish_reason": "length"}], "usage": reply["usage"]}
             self.send(status, f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode(), "text/event-stream")
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
