@@ -119,19 +119,28 @@ void Matmul(benchmark::State& state, const KernelTable* kernels) {
   Report(state, kMatrices * Int4()[0].size_bytes(), kMatrices * n_tokens * kRows * kColumns);
 }
 
-void MatmulInt8(benchmark::State& state, const KernelTable* kernels) {
+template <typename T, typename Quantize, typename Multiply>
+void MatmulRounded(benchmark::State& state, Quantize quantize, Multiply multiply) {
   const int64_t n_tokens = state.range(0);
   const std::vector<float> x = RandomFloats(n_tokens * kColumns);
-  std::vector<int8_t> values(x.size());
+  std::vector<T> values(x.size());
   std::vector<float> scales(x.size() / kBlockK);
   std::vector<int32_t> offsets(scales.size());
-  const Int8Rows rows = {values.data(), scales.data(), offsets.data()};
-  kernels->quantize(x.data(), n_tokens, kColumns, rows);
+  const RoundedRows<T> rows = {values.data(), scales.data(), offsets.data()};
+  quantize(x.data(), n_tokens, kColumns, rows);
   std::vector<float> y(n_tokens * kRows);
   MultiplyAll(state, Int4(), [&](const WeightView& w, int64_t begin, int64_t end) {
-    kernels->matmul_int8(w, begin, end, rows, n_tokens, y.data());
+    multiply(w, begin, end, rows, n_tokens, y.data());
   });
   Report(state, kMatrices * Int4()[0].size_bytes(), kMatrices * n_tokens * kRows * kColumns);
+}
+
+void MatmulInt8(benchmark::State& state, const KernelTable* kernels) {
+  MatmulRounded<int8_t>(state, kernels->quantize_int8, kernels->matmul_int8);
+}
+
+void MatmulInt16(benchmark::State& state, const KernelTable* kernels) {
+  MatmulRounded<int16_t>(state, kernels->quantize_int16, kernels->matmul_int16);
 }
 
 void MatmulInt8Channel(benchmark::State& state, const KernelTable* kernels) {
@@ -193,6 +202,7 @@ void Register(const KernelTable& kernels) {
   };
   const std::vector<int64_t> batches = {1, 2, 4, 8, 16, 64, 256};
   add("matmul_int8", MatmulInt8, &kernels)->ArgsProduct({batches});
+  add("matmul_int16", MatmulInt16, &kernels)->ArgsProduct({batches});
   add("matmul", Matmul, &kernels)->ArgsProduct({batches});
   add("matmul_int8_channel", MatmulInt8Channel, &kernels)->ArgsProduct({batches});
   add("attention_bf16", Attention, &kernels, KvFormat::kBf16)->Arg(512)->Arg(4096);

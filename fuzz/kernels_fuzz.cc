@@ -116,15 +116,19 @@ Run Matmul(Input& input) {
     kernels.matmul(w, 0, w.n_tiles, x.data(), n_tokens, y.data());
     std::vector<std::byte> out = Copy(y);
     if (w.format != WeightFormat::kInt4) return out;
-    std::vector<int8_t> values(x.size());
-    std::vector<float> scales(x.size() / 32);
-    std::vector<int32_t> offsets(scales.size());
-    const Int8Rows rows = {values.data(), scales.data(), offsets.data()};
-    kernels.quantize(x.data(), n_tokens, n_blocks * 32, rows);
-    kernels.matmul_int8(w, 0, w.n_tiles, rows, n_tokens, y.data());
-    for (const auto& part : {Copy(values), Copy(scales), Copy(offsets), Copy(y)}) {
-      out.insert(out.end(), part.begin(), part.end());
-    }
+    const auto add_rounded = [&]<typename T>(T, auto quantize, auto matmul) {
+      std::vector<T> values(x.size());
+      std::vector<float> scales(x.size() / 32);
+      std::vector<int32_t> offsets(scales.size());
+      const RoundedRows<T> rows = {values.data(), scales.data(), offsets.data()};
+      quantize(x.data(), n_tokens, n_blocks * 32, rows);
+      matmul(w, 0, w.n_tiles, rows, n_tokens, y.data());
+      for (const auto& part : {Copy(values), Copy(scales), Copy(offsets), Copy(y)}) {
+        out.insert(out.end(), part.begin(), part.end());
+      }
+    };
+    add_rounded(int8_t{}, kernels.quantize_int8, kernels.matmul_int8);
+    add_rounded(int16_t{}, kernels.quantize_int16, kernels.matmul_int16);
     return out;
   };
 }

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/stopwatch.h"
+#include "cli/choice_option.h"
 #include "kernels/choose_kernels.h"
 
 namespace nibble::cli {
@@ -20,7 +21,8 @@ std::map<std::string, T> ByName(std::initializer_list<T> values) {
 }  // namespace
 
 std::string_view Name(model::Activations activations) {
-  return activations == model::Activations::kF32 ? "f32" : "int8";
+  if (activations == model::Activations::kF32) return "f32";
+  return activations == model::Activations::kInt16 ? "int16" : "int8";
 }
 
 std::string_view Name(kernels::KvFormat format) {
@@ -35,14 +37,12 @@ void AddEngineFlags(CLI::App* command, EngineFlags* flags) {
   command->add_option("--threads", flags->n_threads, "Threads")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  command
-      ->add_option("--activations", options.activations,
-                   "What 4-bit matrices multiply: f32 (as they are) or int8 (rounded, 32 a scale)")
-      ->transform(
-          CLI::CheckedTransformer(ByName({model::Activations::kF32, model::Activations::kInt8})))
+  AddChoice(
+      command, "--activations", &options.activations,
+      ByName({model::Activations::kF32, model::Activations::kInt16, model::Activations::kInt8}),
+      "What 4-bit matrices multiply: f32 (as they are), int16 or int8 (rounded, 32 a scale)")
       ->default_str(std::string(Name(options.activations)));
-  command->add_option("--kv", options.kv_format, "Keys and values: f32, bf16 or int8")
-      ->transform(CLI::CheckedTransformer(ByName({kF32, kBf16, kInt8})))
+  AddChoice(command, "--kv", &options.kv_format, ByName({kF32, kBf16, kInt8}), "Keys and values")
       ->default_str(std::string(Name(options.kv_format)));
   command
       ->add_option("--cache", flags->cache_directory,

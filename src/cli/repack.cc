@@ -14,6 +14,7 @@
 #include "base/progress.h"
 #include "base/stopwatch.h"
 #include "base/thread_pool.h"
+#include "cli/choice_option.h"
 #include "cli/command.h"
 #include "cli/print_grid_counts.h"
 #include "cli/repack_gguf.h"
@@ -175,38 +176,29 @@ void AddFormatFlags(CLI::App* command, RepackOptions* run) {
       {"w8a8", repack::Format::kW8A8},
       {"w8a8emb4", repack::Format::kW8A8Emb4},
       {"gguf", repack::Format::kGguf}};
-  command
-      ->add_option("--format", run->options.format,
-                   "q4w4a16: linears in int4, tables bf16; q4w4a16emb4: tables and head as well; "
-                   "w8a8: linears in int8 per channel (approximate), tables bf16; w8a8emb4: the "
-                   "same with int4 tables and head; "
-                   "gguf: one file for llama.cpp, linears and tables in Q4_0")
-      ->required()
-      ->transform(CLI::CheckedTransformer(formats));
+  AddChoice(command, "--format", &run->options.format, formats,
+            "q4w4a16: linears in int4, tables bf16; q4w4a16emb4: tables and head as well; "
+            "w8a8: linears in int8 per channel (approximate), tables bf16; w8a8emb4: the "
+            "same with int4 tables and head; "
+            "gguf: one file for llama.cpp, linears and tables in Q4_0")
+      ->required();
   const std::map<std::string, repack::GgufTables> tables = {{"q4_0", repack::GgufTables::kQ40},
                                                             {"q6_k", repack::GgufTables::kQ6K},
                                                             {"bf16", repack::GgufTables::kBf16}};
-  command
-      ->add_option("--embeddings", run->embeddings,
-                   "gguf: type of the embedding tables. q4_0 (default) and bf16 hold the source's "
-                   "values, q6_k rounds them")
-      ->transform(CLI::CheckedTransformer(tables));
+  AddChoice(command, "--embeddings", &run->embeddings, tables,
+            "gguf: type of the embedding tables. q4_0 (default) and bf16 hold the source's "
+            "values, q6_k rounds them");
   const std::map<std::string, DType> scale_dtypes = {{"fp16", DType::kF16}, {"bf16", DType::kBF16}};
-  command
-      ->add_option(
-          "--scale-dtype", run->options.scale_dtype,
-          "fp16 (default) or bf16. Exact where some scale of that type gives every value "
-          "back: with fp16 scales behind the source, as in Q4_0, fp16 does for all groups, "
-          "bf16 for about half. Loaders cast scales to the run's dtype: run fp16 scales in "
-          "float16")
-      ->transform(CLI::CheckedTransformer(scale_dtypes));
+  AddChoice(command, "--scale-dtype", &run->options.scale_dtype, scale_dtypes,
+            "fp16 (default) or bf16. Exact where some scale of that type gives every value "
+            "back: with fp16 scales behind the source, as in Q4_0, fp16 does for all groups, "
+            "bf16 for about half. Loaders cast scales to the run's dtype: run fp16 scales in "
+            "float16");
   const std::map<std::string, repack::Rounding> roundings = {{"none", repack::Rounding::kNone},
                                                              {"minmax", repack::Rounding::kMinMax}};
-  command
-      ->add_option("--rounding", run->options.rounding,
-                   "none (default): codes are recovered, nothing is rounded. minmax: LOSSY, for "
-                   "comparisons only: int4 with scale = amax / 7.5 per group, as usual exports do")
-      ->transform(CLI::CheckedTransformer(roundings));
+  AddChoice(command, "--rounding", &run->options.rounding, roundings,
+            "none (default): codes are recovered, nothing is rounded. minmax: LOSSY, for "
+            "comparisons only: int4 with scale = amax / 7.5 per group, as usual exports do");
 }
 
 }  // namespace

@@ -101,17 +101,20 @@ struct AttentionCall {
   float* out = nullptr;     // [n_queries, C]
 };
 
-// Below it 127 / max |x| would overflow.
+// Below it P / max |x|, P being 127 or 32767, would overflow.
 inline constexpr float kLeastPeak = 0x1p-100f;
 
-// Activations rounded to int8, in the caller's memory. K is padded with zeros to n_blocks =
-// ceil(K / 32) blocks.
-struct Int8Rows {
-  int8_t* values = nullptr;    // [T, n_blocks * 32], -127 .. 127
+// Activations rounded to whole numbers of type T, in the caller's memory. K is padded with zeros to
+// n_blocks = ceil(K / 32) blocks.
+template <typename T>
+struct RoundedRows {
+  T* values = nullptr;         // [T, n_blocks * 32], within the peak: 127, or 32767
   float* scales = nullptr;     // [T, n_blocks]
   int32_t* offsets = nullptr;  // [T, n_blocks]: -8 * sum of the block's values, what a product with
                                // code + 8 is off by
 };
+using Int8Rows = RoundedRows<int8_t>;
+using Int16Rows = RoundedRows<int16_t>;
 
 struct KernelTable {
   const char* name;
@@ -126,19 +129,22 @@ struct KernelTable {
   void (*matmul)(const WeightView& w, int64_t tile_begin, int64_t tile_end, const float* x,
                  int64_t n_tokens, float* y);
 
-  // Rounds rows of activations to int8, 32 values a scale: scale = max |x| / 127, value = x * (127
-  // / max |x|) to the nearest integer, ties to even; a maximum below kLeastPeak counts as 0 and
-  // gives zeros and scale 0; NaN gives -127. x: [n_rows, K]; see Int8Rows for what is written,
-  // padding included. EXACT.
-  void (*quantize)(const float* x, int64_t n_rows, int64_t n_columns, const Int8Rows& rows);
+  // Rounds rows of activations, 32 values a scale: with the type's peak P, 127 or 32767, scale =
+  // max |x| / P, value = x * (P / max |x|) to the nearest integer, ties to even; a maximum below
+  // kLeastPeak counts as 0 and gives zeros and scale 0; NaN gives -P. x: [n_rows, K]; see
+  // RoundedRows for what is written, padding included. EXACT.
+  void (*quantize_int8)(const float* x, int64_t n_rows, int64_t n_columns, const Int8Rows& rows);
+  void (*quantize_int16)(const float* x, int64_t n_rows, int64_t n_columns, const Int16Rows& rows);
 
-  // As matmul, with int8 activations and an int4 weight. A block's sum of code * value is exact in
-  // int32; blocks follow in order from zero: total = fma(float(sum) * x_scale, w_scale, total).
+  // As matmul, with rounded activations and an int4 weight. A block's sum of code * value is exact
+  // in int32; blocks follow in order from zero: total = fma(float(sum) * x_scale, w_scale, total).
   // BOUNDED against real arithmetic on the rounded activations: |error| <= g(2 + ceil(K / 32)) *
-  // sum over blocks of |sum * x_scale * w_scale| (float(sum) is exact: |sum| <= 32 * 8 * 127 <
+  // sum over blocks of |sum * x_scale * w_scale| (float(sum) is exact: |sum| <= 32 * 8 * 32767 <
   // 2^24).
   void (*matmul_int8)(const WeightView& w, int64_t tile_begin, int64_t tile_end, const Int8Rows& x,
                       int64_t n_tokens, float* y);
+  void (*matmul_int16)(const WeightView& w, int64_t tile_begin, int64_t tile_end,
+                       const Int16Rows& x, int64_t n_tokens, float* y);
 
   // The inputs of an int8-channel matrix, as readers of that format take them: each of n_rows rows
   // of x gets scale = max |x| / 127 (1 where that is 0) and codes = x / scale, rounded half to

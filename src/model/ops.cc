@@ -30,9 +30,14 @@ void Ops::Linear(const kernels::PackedWeight& weight, LinearInput& x, float* y) 
       kernels.matmul_int8_channel(w, begin, end, rows.codes.data(), rows.scales.data(), n_rows, y);
     });
   } else if (w.format == kernels::WeightFormat::kInt4 && activations == Activations::kInt8) {
-    const kernels::Int8Rows& blocks = x.Blocks(*this);
+    const kernels::Int8Rows& blocks = x.Int8Blocks(*this);
     split(
         [&](int64_t begin, int64_t end) { kernels.matmul_int8(w, begin, end, blocks, n_rows, y); });
+  } else if (w.format == kernels::WeightFormat::kInt4 && activations == Activations::kInt16) {
+    const kernels::Int16Rows& blocks = x.Int16Blocks(*this);
+    split([&](int64_t begin, int64_t end) {
+      kernels.matmul_int16(w, begin, end, blocks, n_rows, y);
+    });
   } else {
     split([&](int64_t begin, int64_t end) { kernels.matmul(w, begin, end, x.x(), n_rows, y); });
   }
@@ -42,24 +47,35 @@ void LinearInput::Assign(const float* x, int64_t n_rows, int64_t width) {
   x_ = x;
   n_rows_ = n_rows;
   width_ = width;
-  has_blocks_ = false;
+  int8_blocks_.is_filled = false;
+  int16_blocks_.is_filled = false;
   has_rows_ = false;
 }
 
-const kernels::Int8Rows& LinearInput::Blocks(const Ops& ops) {
-  if (has_blocks_) return blocks_;
-  has_blocks_ = true;
-  scales_.resize(static_cast<size_t>(n_rows_ * n_blocks()));
-  offsets_.resize(scales_.size());
-  values_.resize(scales_.size() * kernels::kBlockK);
-  blocks_ = {values_.data(), scales_.data(), offsets_.data()};
+template <typename T, typename Quantize>
+const kernels::RoundedRows<T>& LinearInput::Round(const Ops& ops, Quantize quantize,
+                                                  ByBlock<T>* blocks) const {
+  if (blocks->is_filled) return blocks->rows;
+  blocks->is_filled = true;
+  blocks->scales.resize(static_cast<size_t>(n_rows_ * n_blocks()));
+  blocks->offsets.resize(blocks->scales.size());
+  blocks->values.resize(blocks->scales.size() * kernels::kBlockK);
+  blocks->rows = {blocks->values.data(), blocks->scales.data(), blocks->offsets.data()};
   ops.Split(n_rows_, n_rows_ * width_, [&](int64_t begin, int64_t end) {
     const int64_t block = begin * n_blocks();
-    ops.kernels.quantize(x_ + begin * width_, end - begin, width_,
-                         {values_.data() + block * kernels::kBlockK, scales_.data() + block,
-                          offsets_.data() + block});
+    quantize(x_ + begin * width_, end - begin, width_,
+             {blocks->rows.values + block * kernels::kBlockK, blocks->rows.scales + block,
+              blocks->rows.offsets + block});
   });
-  return blocks_;
+  return blocks->rows;
+}
+
+const kernels::Int8Rows& LinearInput::Int8Blocks(const Ops& ops) {
+  return Round(ops, ops.kernels.quantize_int8, &int8_blocks_);
+}
+
+const kernels::Int16Rows& LinearInput::Int16Blocks(const Ops& ops) {
+  return Round(ops, ops.kernels.quantize_int16, &int16_blocks_);
 }
 
 const LinearInput::ByRow& LinearInput::Rows(const Ops& ops) {

@@ -15,8 +15,9 @@ namespace nibble::model {
 
 // What int4 linears multiply with.
 enum class Activations : uint8_t {
-  kF32,   // as they are: the reference
-  kInt8,  // rounded to int8, 32 values a scale (KernelTable::quantize)
+  kF32,    // as they are: the reference
+  kInt16,  // rounded to int16, 32 values a scale (KernelTable::quantize_int16)
+  kInt8,   // rounded to int8, 32 values a scale
 };
 
 class LinearInput;
@@ -45,8 +46,9 @@ class LinearInput {
 
   const float* x() const { return x_; }
   int64_t n_rows() const { return n_rows_; }
-  // By 32 values (KernelTable::quantize).
-  const kernels::Int8Rows& Blocks(const Ops& ops);
+  // By 32 values (KernelTable::quantize_int8 and quantize_int16).
+  const kernels::Int8Rows& Int8Blocks(const Ops& ops);
+  const kernels::Int16Rows& Int16Blocks(const Ops& ops);
   // By row (KernelTable::quantize_rows).
   struct ByRow {
     std::vector<int8_t> codes;
@@ -55,17 +57,28 @@ class LinearInput {
   const ByRow& Rows(const Ops& ops);
 
  private:
+  // Rows rounded by 32 values, and their memory.
+  template <typename T>
+  struct ByBlock {
+    bool is_filled = false;
+    kernels::RoundedRows<T> rows;
+    std::vector<T> values;
+    std::vector<float> scales;
+    std::vector<int32_t> offsets;
+  };
+
+  // Fills it if it is not: `quantize` is the table's.
+  template <typename T, typename Quantize>
+  const kernels::RoundedRows<T>& Round(const Ops& ops, Quantize quantize, ByBlock<T>* blocks) const;
+
   int64_t n_blocks() const { return (width_ + kernels::kBlockK - 1) / kernels::kBlockK; }
 
   const float* x_ = nullptr;
   int64_t n_rows_ = 0;
   int64_t width_ = 0;
-  bool has_blocks_ = false;
+  ByBlock<int8_t> int8_blocks_;
+  ByBlock<int16_t> int16_blocks_;
   bool has_rows_ = false;
-  kernels::Int8Rows blocks_;
-  std::vector<int8_t> values_;  // what blocks_ points to
-  std::vector<float> scales_;
-  std::vector<int32_t> offsets_;
   ByRow rows_;
 };
 

@@ -121,3 +121,10 @@ def test_errors(nibble: Nibble, tiny: Path, tmp_path: Path) -> None:
     assert failure(nibble, "generate", tiny, "x", "--prompt-ids", "2")
     assert "temperature" in failure(nibble, "generate", tiny, "x", "--temperature", "-1")
     assert "mmx" in failure(nibble, "generate", tiny, "x", env=os.environ | {"NIBBLE_KERNELS": "mmx"})
+
+
+@pytest.mark.parametrize("command", ["inspect", "plan", "repack", "verify", "generate", "tokenize", "eval", "bench", "compare", "serve"])
+def test_help_is_plain_text(nibble, command):
+    text = nibble(command, "--help").stdout
+    assert text.isascii() and text.replace("\n", "").isprintable()
+    assert "ENUM" not in text

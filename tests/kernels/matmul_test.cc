@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -125,7 +126,17 @@ std::vector<float> Multiply(const PackedWeight& w, const float* x, int64_t n_tok
   return y;
 }
 
-// Rows of activations rounded to int8.
+void Quantize(const KernelTable& kernels, const float* x, int64_t n_tokens, int64_t n_columns,
+              const Int8Rows& rows) {
+  kernels.quantize_int8(x, n_tokens, n_columns, rows);
+}
+void Quantize(const KernelTable& kernels, const float* x, int64_t n_tokens, int64_t n_columns,
+              const Int16Rows& rows) {
+  kernels.quantize_int16(x, n_tokens, n_columns, rows);
+}
+
+// Rows of activations rounded to T.
+template <typename T>
 struct Rounded {
   Rounded(const std::vector<float>& x, int64_t n_columns, const KernelTable& kernels = Scalar())
       : n_tokens(std::ssize(x) / n_columns),
@@ -133,22 +144,28 @@ struct Rounded {
         values(n_tokens * n_blocks * kBlockK, 99),
         scales(n_tokens * n_blocks),
         offsets(n_tokens * n_blocks) {
-    kernels.quantize(x.data(), n_tokens, n_columns, rows());
+    Quantize(kernels, x.data(), n_tokens, n_columns, rows());
   }
 
-  Int8Rows rows() { return {values.data(), scales.data(), offsets.data()}; }
+  RoundedRows<T> rows() { return {values.data(), scales.data(), offsets.data()}; }
 
   int64_t n_tokens;
   int64_t n_blocks;
-  std::vector<int8_t> values;
+  std::vector<T> values;
   std::vector<float> scales;
   std::vector<int32_t> offsets;
 };
 
-std::vector<float> MultiplyInt8(const PackedWeight& w, Rounded& x,
-                                const KernelTable& kernels = Scalar()) {
+std::vector<float> Multiply(const PackedWeight& w, Rounded<int8_t>& x,
+                            const KernelTable& kernels = Scalar()) {
   std::vector<float> y(x.n_tokens * w.view().n_rows);
   kernels.matmul_int8(w.view(), 0, w.view().n_tiles, x.rows(), x.n_tokens, y.data());
+  return y;
+}
+std::vector<float> Multiply(const PackedWeight& w, Rounded<int16_t>& x,
+                            const KernelTable& kernels = Scalar()) {
+  std::vector<float> y(x.n_tokens * w.view().n_rows);
+  kernels.matmul_int16(w.view(), 0, w.view().n_tiles, x.rows(), x.n_tokens, y.data());
   return y;
 }
 
@@ -245,31 +262,38 @@ TEST(Matmul, WritesOnlyTheRowsOfItsTiles) {
   }
 }
 
-TEST(Quantize, RoundsBlocksToTheirPeak) {
+template <typename T>
+void ExpectBlocksRoundedToTheirPeak() {
+  constexpr double kPeak = std::numeric_limits<T>::max();
   std::vector<float> x = RandomFloats(3 * 72, 11);
   for (int i = 32; i < 64; ++i) x[i] = 0;
   x[64] = 0x1p-101f;
   std::fill(x.begin() + 65, x.begin() + 72, 0.0f);
-  const Rounded rounded(x, 72);
+  const Rounded<T> rounded(x, 72);
   for (int64_t i = 0; i < 9; ++i) {
     const float* block = x.data() + i / 3 * 72 + i % 3 * 32;
     const int n = i % 3 == 2 ? 8 : 32;
     double peak = 0;
     for (int k = 0; k < n; ++k) peak = std::max(peak, std::fabs(static_cast<double>(block[k])));
     if (peak < kLeastPeak) peak = 0;
-    ASSERT_FLOAT_EQ(rounded.scales[i], static_cast<float>(peak / 127));
+    ASSERT_FLOAT_EQ(rounded.scales[i], static_cast<float>(peak / kPeak));
     int sum = 0;
     for (int k = 0; k < 32; ++k) {
       const int value = rounded.values[i * 32 + k];
       sum += value;
-      const double exact = k < n && peak > 0 ? block[k] * 127 / peak : 0;
+      const double exact = k < n && peak > 0 ? block[k] * kPeak / peak : 0;
       // Half a step, and what two float roundings add.
-      ASSERT_LE(std::fabs(exact - value), 0.50002);
+      ASSERT_LE(std::fabs(exact - value), 0.5 + kPeak * 3 * kU);
     }
     ASSERT_EQ(rounded.offsets[i], -8 * sum);
   }
   EXPECT_EQ(rounded.scales[1], 0);
   EXPECT_EQ(rounded.scales[2], 0);
+}
+
+TEST(Quantize, RoundsBlocksToTheirPeak) {
+  ExpectBlocksRoundedToTheirPeak<int8_t>();
+  ExpectBlocksRoundedToTheirPeak<int16_t>();
 }
 
 TEST(Quantize, RoundsTiesToEvenAndKeepsPeaks) {
@@ -280,17 +304,23 @@ TEST(Quantize, RoundsTiesToEvenAndKeepsPeaks) {
   x[3] = -2.5f;
   x[4] = 127;
   x[5] = NAN;
-  const Rounded rounded(x, 32);
-  EXPECT_EQ(std::vector<int8_t>(rounded.values.begin(), rounded.values.begin() + 6),
+  const Rounded<int8_t> int8(x, 32);
+  EXPECT_EQ(std::vector(int8.values.begin(), int8.values.begin() + 6),
             (std::vector<int8_t>{-127, 0, 2, -2, 127, -127}));
+  x[0] = -32767;
+  x[4] = 32767;
+  const Rounded<int16_t> int16(x, 32);
+  EXPECT_EQ(std::vector(int16.values.begin(), int16.values.begin() + 6),
+            (std::vector<int16_t>{-32767, 0, 2, -2, 32767, -32767}));
 }
 
-TEST(MatmulInt8, StaysWithinItsBound) {
+template <typename T>
+void ExpectRoundedWithinBound() {
   for (const int64_t n : {1, 33}) {
     for (const int64_t k : {32, 352}) {
       const Weight weight = RandomInt4(n, k, 12);
-      Rounded x(RandomFloats(3 * k, 13), k);
-      const std::vector<float> y = MultiplyInt8(weight.packed, x);
+      Rounded<T> x(RandomFloats(3 * k, 13), k);
+      const std::vector<float> y = Multiply(weight.packed, x);
       const double roundings = 2 + static_cast<double>(k) / 32;
       for (int64_t i = 0; i < 3 * n; ++i) {
         double sum = 0;
@@ -309,6 +339,9 @@ TEST(MatmulInt8, StaysWithinItsBound) {
     }
   }
 }
+
+TEST(MatmulInt8, StaysWithinItsBound) { ExpectRoundedWithinBound<int8_t>(); }
+TEST(MatmulInt16, StaysWithinItsBound) { ExpectRoundedWithinBound<int16_t>(); }
 
 // Every instruction set of this machine. Shapes with tails: rows, tokens and K that no tile, no
 // group of tiles and no group of tokens divides.
@@ -333,9 +366,12 @@ TEST_P(EveryTable, MultipliesAsScalarDoes) {
                           Multiply(weight->packed, x.data(), n_tokens, *GetParam()), "float", w,
                           n_tokens);
           if (weight == &bf16) continue;
-          Rounded rounded(x, w.n_columns);
-          ExpectSameBytes(MultiplyInt8(weight->packed, rounded),
-                          MultiplyInt8(weight->packed, rounded, *GetParam()), "int8", w, n_tokens);
+          Rounded<int8_t> int8(x, w.n_columns);
+          ExpectSameBytes(Multiply(weight->packed, int8),
+                          Multiply(weight->packed, int8, *GetParam()), "int8", w, n_tokens);
+          Rounded<int16_t> int16(x, w.n_columns);
+          ExpectSameBytes(Multiply(weight->packed, int16),
+                          Multiply(weight->packed, int16, *GetParam()), "int16", w, n_tokens);
         }
       }
     }
@@ -351,7 +387,7 @@ TEST_P(EveryTable, MultipliesRareFormatsAsScalarDoes) {
   }
 }
 
-// The largest sums that int8 products can have, and scales of every type.
+// The largest sums that products of whole numbers can have, and scales of every type.
 TEST_P(EveryTable, MultipliesTheLargestValuesAsScalarDoes) {
   constexpr int64_t kRows = 19;
   constexpr int64_t kColumns = 64;
@@ -371,16 +407,18 @@ TEST_P(EveryTable, MultipliesTheLargestValuesAsScalarDoes) {
                                  kColumns, store),
           PackedWeight::FromInt4(bytes, std::as_bytes(std::span(bf16_scales)), DType::kBF16, kRows,
                                  kColumns, store)}) {
-      Rounded rounded(x, kColumns);
-      ExpectSameBytes(MultiplyInt8(w, rounded), MultiplyInt8(w, rounded, *GetParam()), "int8",
-                      w.view(), 6);
+      Rounded<int8_t> int8(x, kColumns);
+      ExpectSameBytes(Multiply(w, int8), Multiply(w, int8, *GetParam()), "int8", w.view(), 6);
+      Rounded<int16_t> int16(x, kColumns);
+      ExpectSameBytes(Multiply(w, int16), Multiply(w, int16, *GetParam()), "int16", w.view(), 6);
       ExpectSameBytes(Multiply(w, x.data(), 6), Multiply(w, x.data(), 6, *GetParam()), "float",
                       w.view(), 6);
     }
   }
 }
 
-TEST_P(EveryTable, QuantizesAsScalarDoes) {
+template <typename T>
+void ExpectQuantizesAsScalarDoes(const KernelTable& kernels) {
   std::vector<float> x = RandomFloats(7 * 200, 17);
   std::fill(x.begin() + 32, x.begin() + 64, 0.0f);
   x[70] = NAN;
@@ -388,8 +426,8 @@ TEST_P(EveryTable, QuantizesAsScalarDoes) {
   x[200] = -INFINITY;
   std::fill(x.begin() + 400, x.begin() + 432, 0x1p-120f);
   for (const int64_t k : {1, 8, 25, 35, 40, 56, 100, 200}) {
-    const Rounded expected(x, k);
-    const Rounded found(x, k, *GetParam());
+    const Rounded<T> expected(x, k);
+    const Rounded<T> found(x, k, kernels);
     EXPECT_EQ(found.values, expected.values) << k;
     EXPECT_EQ(found.offsets, expected.offsets) << k;
     EXPECT_EQ(std::memcmp(found.scales.data(), expected.scales.data(),
@@ -397,6 +435,11 @@ TEST_P(EveryTable, QuantizesAsScalarDoes) {
               0)
         << k;
   }
+}
+
+TEST_P(EveryTable, QuantizesAsScalarDoes) {
+  ExpectQuantizesAsScalarDoes<int8_t>(*GetParam());
+  ExpectQuantizesAsScalarDoes<int16_t>(*GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, EveryTable, ::testing::ValuesIn(AvailableKernels()),

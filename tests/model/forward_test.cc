@@ -136,7 +136,8 @@ TEST_F(ForwardTest, PiecesThreadsAndInstructionSetsChangeNothingInAnyPrecision) 
   const auto packed =
       Bind(config_, RandomTensors(config_, 1, [](const gemma::TensorSpec&) { return true; }));
   ASSERT_TRUE(packed.has_value()) << packed.error().message;
-  for (const Activations activations : {Activations::kF32, Activations::kInt8}) {
+  for (const Activations activations :
+       {Activations::kF32, Activations::kInt16, Activations::kInt8}) {
     for (const auto kv_format : {kernels::KvFormat::kBf16, kernels::KvFormat::kInt8}) {
       const auto run = [&](const char* kernels, int n_threads, size_t piece) {
         Runner runner(*packed, n_threads, false, {activations, kv_format, kernels});

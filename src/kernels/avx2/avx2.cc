@@ -6,6 +6,6 @@
 namespace nibble::kernels::avx2 {
 
 constinit const KernelTable kTable =
-    floats16::Table<Floats>("avx2", Matmul, MatmulInt8, MatmulInt8Channel);
+    floats16::Table<Floats>("avx2", Matmul, MatmulInt8, MatmulInt16, MatmulInt8Channel);
 
 }  // namespace nibble::kernels::avx2

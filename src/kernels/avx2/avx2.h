@@ -12,6 +12,8 @@ void Matmul(const WeightView& w, int64_t tile_begin, int64_t tile_end, const flo
             int64_t n_tokens, float* y);
 void MatmulInt8(const WeightView& w, int64_t tile_begin, int64_t tile_end, const Int8Rows& x,
                 int64_t n_tokens, float* y);
+void MatmulInt16(const WeightView& w, int64_t tile_begin, int64_t tile_end, const Int16Rows& x,
+                 int64_t n_tokens, float* y);
 void MatmulInt8Channel(const WeightView& w, int64_t tile_begin, int64_t tile_end, const int8_t* x,
                        const float* x_scales, int64_t n_tokens, float* y);
 

@@ -36,19 +36,37 @@ struct Floats {
     _mm256_storeu_ps(y, low);
     _mm256_storeu_ps(y + 8, high);
   }
-  // Rounds values of -127 .. 127, ties to even, and returns their sum.
-  int32_t StoreInt8(int8_t* codes) const {
-    const __m256i a = _mm256_cvtps_epi32(low);
-    const __m256i b = _mm256_cvtps_epi32(high);
-    const __m128i first =
-        _mm_packs_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
-    const __m128i second =
-        _mm_packs_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes), _mm_packs_epi16(first, second));
-    __m128i sum = _mm_madd_epi16(_mm_add_epi16(first, second), _mm_set1_epi16(1));
-    sum = _mm_add_epi32(sum, _mm_srli_si128(sum, 8));
-    return _mm_cvtsi128_si32(sum) + _mm_extract_epi32(sum, 1);
+  // Rounds values within the type's range, ties to even, and returns their sum.
+  int32_t StoreRounded(int8_t* to) const {
+    const Whole whole(*this);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm_packs_epi16(whole.first, whole.second));
+    return whole.sum;
   }
+  int32_t StoreRounded(int16_t* to) const {
+    const Whole whole(*this);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), whole.first);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 8), whole.second);
+    return whole.sum;
+  }
+
+ private:
+  struct Whole {
+    explicit Whole(const Floats& values)
+        : Whole(_mm256_cvtps_epi32(values.low), _mm256_cvtps_epi32(values.high)) {}
+    Whole(__m256i low, __m256i high)
+        : first(_mm_packs_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1))),
+          second(_mm_packs_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1))) {
+      const __m256i eight = _mm256_add_epi32(low, high);
+      __m128i four =
+          _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+      four = _mm_add_epi32(four, _mm_srli_si128(four, 8));
+      sum = _mm_cvtsi128_si32(four) + _mm_extract_epi32(four, 1);
+    }
+
+    __m128i first;  // int16
+    __m128i second;
+    int32_t sum = 0;
+  };
 };
 
 [[maybe_unused]] Floats operator+(Floats a, Floats b) {

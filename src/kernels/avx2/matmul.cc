@@ -24,7 +24,8 @@ constexpr int64_t kHalfRows = kTileRows / 2;
 int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Rows from token `block / n_blocks` and block `block % n_blocks` on.
-Int8Rows From(const Int8Rows& x, int64_t block) {
+template <typename T>
+RoundedRows<T> From(const RoundedRows<T>& x, int64_t block) {
   return {x.values + block * kBlockK, x.scales + block, x.offsets + block};
 }
 
@@ -162,24 +163,57 @@ struct Int4Block {
   __m256 scales[2 * kTiles];
 };
 
-// Adds the products of half i with n_tokens tokens. x: the first token's block, the next token's
-// n_blocks further on. Pairs of products, and the eight pairs that a lane adds, fit into int16: 16
-// * 15 * 127 < 2^15.
-template <int kTiles>
-void AddInt8(const Int4Block<kTiles>& block, int i, const Int8Rows& x, int64_t n_blocks,
-             int64_t n_tokens, Sums* sums) {
-  const __m256i ones = _mm256_set1_epi16(1);
-  for (int64_t t = 0; t < n_tokens; ++t) {
-    __m256i part = _mm256_setzero_si256();
+// The four bytes at `at` in every lane.
+__m256i Broadcast(const void* at) {
+  int32_t four = 0;
+  std::memcpy(&four, at, sizeof four);
+  return _mm256_set1_epi32(four);
+}
+
+// The products of a block's codes, [8 quads], with one token's values, added by row. Pairs of
+// products, and the eight pairs that a lane adds, fit into int16: 16 * 15 * 127 < 2^15.
+__m256i Products(const __m256i* codes, const int8_t* values) {
+  __m256i part = _mm256_setzero_si256();
 #pragma GCC unroll 8
-    for (int64_t quad = 0; quad < 8; ++quad) {
-      int32_t four = 0;
-      std::memcpy(&four, x.values + t * n_blocks * kBlockK + quad * 4, sizeof four);
-      const __m256i pairs = _mm256_maddubs_epi16(block.codes[i][quad], _mm256_set1_epi32(four));
-      part = quad == 0 ? pairs : _mm256_add_epi16(part, pairs);
+  for (int quad = 0; quad < 8; ++quad) {
+    const __m256i pairs = _mm256_maddubs_epi16(codes[quad], Broadcast(values + quad * 4));
+    part = quad == 0 ? pairs : _mm256_add_epi16(part, pairs);
+  }
+  return _mm256_madd_epi16(part, _mm256_set1_epi16(1));
+}
+
+// What widens bytes `first` and `first` + 1 of each lane to 16 bits by a shuffle.
+__m256i Spread(int first) {
+  const auto zero_between = static_cast<int>(0x80008000);  // a byte with the highest bit gives zero
+  const auto lane = [&](int idx) {
+    return zero_between | (4 * idx + first + 1) << 16 | (4 * idx + first);
+  };
+  return _mm256_broadcastsi128_si256(_mm_setr_epi32(lane(0), lane(1), lane(2), lane(3)));
+}
+
+__m256i Products(const __m256i* codes, const int16_t* values) {
+  const __m256i spreads[2] = {Spread(0), Spread(2)};
+  __m256i part = _mm256_setzero_si256();
+#pragma GCC unroll 8
+  for (int quad = 0; quad < 8; ++quad) {
+    for (int pair = 0; pair < 2; ++pair) {
+      const __m256i two = _mm256_shuffle_epi8(codes[quad], spreads[pair]);
+      const __m256i both = _mm256_madd_epi16(two, Broadcast(values + quad * 4 + pair * 2));
+      part = _mm256_add_epi32(part, both);
     }
+  }
+  return part;
+}
+
+// Adds the products of half i with n_tokens tokens. x: the first token's block, the next token's
+// n_blocks further on.
+template <int kTiles, typename T>
+void AddRounded(const Int4Block<kTiles>& block, int i, const RoundedRows<T>& x, int64_t n_blocks,
+                int64_t n_tokens, Sums* sums) {
+  for (int64_t t = 0; t < n_tokens; ++t) {
     const __m256i whole =
-        _mm256_add_epi32(_mm256_madd_epi16(part, ones), _mm256_set1_epi32(x.offsets[t * n_blocks]));
+        _mm256_add_epi32(Products(block.codes[i], x.values + t * n_blocks * kBlockK),
+                         _mm256_set1_epi32(x.offsets[t * n_blocks]));
     const __m256 product =
         _mm256_mul_ps(_mm256_cvtepi32_ps(whole), _mm256_set1_ps(x.scales[t * n_blocks]));
     float* sum = sums[t * 2 * kTiles + i];
@@ -247,9 +281,9 @@ void GroupFloat(const WeightView& w, int64_t tile_begin, int64_t tile_end, const
   }
 }
 
-template <int kTiles>
-void PassInt8(const WeightView& w, int64_t tile_idx, const Int8Rows& x, int64_t n_tokens,
-              float* y) {
+template <int kTiles, typename T>
+void PassRounded(const WeightView& w, int64_t tile_idx, const RoundedRows<T>& x, int64_t n_tokens,
+                 float* y) {
   constexpr int64_t kHalves = int64_t{2} * kTiles;
   alignas(64) Sums sums[kChunkTokens * kHalves];
   std::memset(sums, 0, sizeof(Sums) * static_cast<size_t>(n_tokens * kHalves));
@@ -260,13 +294,26 @@ void PassInt8(const WeightView& w, int64_t tile_idx, const Int8Rows& x, int64_t 
     const Int4Block<kTiles> block(tiles, block_idx);
     for (int64_t t = 0; t < n_tokens; t += kGroupTokens) {
       const int64_t n_group = Min(kGroupTokens, n_tokens - t);
-      const Int8Rows rows = From(x, t * n_blocks + block_idx);
+      const RoundedRows<T> rows = From(x, t * n_blocks + block_idx);
       for (int i = 0; i < kHalves; ++i) {
-        AddInt8(block, i, rows, n_blocks, n_group, sums + t * kHalves);
+        AddRounded(block, i, rows, n_blocks, n_group, sums + t * kHalves);
       }
     }
   }
   Store<kTiles>(sums, w, tile_idx, n_tokens, y);
+}
+
+template <typename T>
+void MultiplyRounded(const WeightView& w, int64_t tile_begin, int64_t tile_end,
+                     const RoundedRows<T>& x, int64_t n_tokens, float* y) {
+  for (int64_t first = 0; first < n_tokens; first += kChunkTokens) {
+    const int64_t n_chunk = Min(kChunkTokens, n_tokens - first);
+    const RoundedRows<T> rows = From(x, first * w.n_blocks);
+    float* out = y + first * w.n_rows;
+    int64_t tile_idx = tile_begin;
+    for (; tile_idx + 2 <= tile_end; tile_idx += 2) PassRounded<2>(w, tile_idx, rows, n_chunk, out);
+    if (tile_idx < tile_end) PassRounded<1>(w, tile_idx, rows, n_chunk, out);
+  }
 }
 
 }  // namespace
@@ -286,14 +333,12 @@ void Matmul(const WeightView& w, int64_t tile_begin, int64_t tile_end, const flo
 
 void MatmulInt8(const WeightView& w, int64_t tile_begin, int64_t tile_end, const Int8Rows& x,
                 int64_t n_tokens, float* y) {
-  for (int64_t first = 0; first < n_tokens; first += kChunkTokens) {
-    const int64_t n_chunk = Min(kChunkTokens, n_tokens - first);
-    const Int8Rows rows = From(x, first * w.n_blocks);
-    float* out = y + first * w.n_rows;
-    int64_t tile_idx = tile_begin;
-    for (; tile_idx + 2 <= tile_end; tile_idx += 2) PassInt8<2>(w, tile_idx, rows, n_chunk, out);
-    if (tile_idx < tile_end) PassInt8<1>(w, tile_idx, rows, n_chunk, out);
-  }
+  MultiplyRounded(w, tile_begin, tile_end, x, n_tokens, y);
+}
+
+void MatmulInt16(const WeightView& w, int64_t tile_begin, int64_t tile_end, const Int16Rows& x,
+                 int64_t n_tokens, float* y) {
+  MultiplyRounded(w, tile_begin, tile_end, x, n_tokens, y);
 }
 
 }  // namespace nibble::kernels::avx2

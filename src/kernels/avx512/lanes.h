@@ -33,10 +33,15 @@ struct Floats {
     return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
   }
   void Store(float* y) const { _mm512_storeu_ps(y, all); }
-  // Rounds values of -127 .. 127, ties to even, and returns their sum.
-  int32_t StoreInt8(int8_t* codes) const {
+  // Rounds values within the type's range, ties to even, and returns their sum.
+  int32_t StoreRounded(int8_t* to) const {
     const __m512i whole = _mm512_cvtps_epi32(all);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes), _mm512_cvtepi32_epi8(whole));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(whole));
+    return _mm512_reduce_add_epi32(whole);
+  }
+  int32_t StoreRounded(int16_t* to) const {
+    const __m512i whole = _mm512_cvtps_epi32(all);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(whole));
     return _mm512_reduce_add_epi32(whole);
   }
 };

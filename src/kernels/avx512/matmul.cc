@@ -17,7 +17,8 @@ constexpr int64_t kChunkTokens = 128;
 int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Rows from token `block / n_blocks` and block `block % n_blocks` on.
-Int8Rows From(const Int8Rows& x, int64_t block) {
+template <typename T>
+RoundedRows<T> From(const RoundedRows<T>& x, int64_t block) {
   return {x.values + block * kBlockK, x.scales + block, x.offsets + block};
 }
 
@@ -122,23 +123,66 @@ struct Int4Block {
   __m512 scales[kTiles];
 };
 
-// x: the first token's block, the next token's n_blocks further on.
+// The four bytes at `at` in every lane.
+__m512i Broadcast(const void* at) {
+  int32_t four = 0;
+  std::memcpy(&four, at, sizeof four);
+  return _mm512_set1_epi32(four);
+}
+
+// What widens bytes `first` and `first` + 1 of each lane to 16 bits by a shuffle.
+__m512i Spread(int first) {
+  const auto zero_between = static_cast<int>(0x80008000);  // a byte with the highest bit gives zero
+  const auto lane = [&](int idx) {
+    return zero_between | (4 * idx + first + 1) << 16 | (4 * idx + first);
+  };
+  return _mm512_set4_epi32(lane(3), lane(2), lane(1), lane(0));
+}
+
+// Adds the products of four k with kTokens tokens' values, n_values apart.
 template <int kTiles, int kTokens>
-void AddInt8(const Int4Block<kTiles>& block, const Int8Rows& x, int64_t n_blocks, Sums* sums) {
+void AddQuad(const Int4Block<kTiles>& block, int quad, const int8_t* values, int64_t n_values,
+             __m512i (*part)[kTiles]) {
+  for (int t = 0; t < kTokens; ++t) {
+    const __m512i four = Broadcast(values + t * n_values);
+    for (int i = 0; i < kTiles; ++i) {
+      part[t][i] = _mm512_dpbusd_epi32(part[t][i], block.codes[i][quad], four);
+    }
+  }
+}
+
+template <int kTiles, int kTokens>
+void AddQuad(const Int4Block<kTiles>& block, int quad, const int16_t* values, int64_t n_values,
+             __m512i (*part)[kTiles]) {
+  // Bytes 0 and 1, or 2 and 3, of each lane widened to 16 bits.
+  const __m512i first = Spread(0);
+  const __m512i second = Spread(2);
+  __m512i codes[kTiles][2];
+  for (int i = 0; i < kTiles; ++i) {
+    codes[i][0] = _mm512_shuffle_epi8(block.codes[i][quad], first);
+    codes[i][1] = _mm512_shuffle_epi8(block.codes[i][quad], second);
+  }
+  for (int t = 0; t < kTokens; ++t) {
+    for (int pair = 0; pair < 2; ++pair) {
+      const __m512i two = Broadcast(values + t * n_values + int64_t{2} * pair);
+      for (int i = 0; i < kTiles; ++i) {
+        part[t][i] = _mm512_dpwssd_epi32(part[t][i], codes[i][pair], two);
+      }
+    }
+  }
+}
+
+// x: the first token's block, the next token's n_blocks further on.
+template <int kTiles, int kTokens, typename T>
+void AddRounded(const Int4Block<kTiles>& block, const RoundedRows<T>& x, int64_t n_blocks,
+                Sums* sums) {
   __m512i part[kTokens][kTiles];
   for (int t = 0; t < kTokens; ++t) {
     for (int i = 0; i < kTiles; ++i) part[t][i] = _mm512_set1_epi32(x.offsets[t * n_blocks]);
   }
 #pragma GCC unroll 8
-  for (int64_t quad = 0; quad < 8; ++quad) {
-    for (int t = 0; t < kTokens; ++t) {
-      int32_t four = 0;
-      std::memcpy(&four, x.values + t * n_blocks * kBlockK + quad * 4, sizeof four);
-      const __m512i values = _mm512_set1_epi32(four);
-      for (int i = 0; i < kTiles; ++i) {
-        part[t][i] = _mm512_dpbusd_epi32(part[t][i], block.codes[i][quad], values);
-      }
-    }
+  for (int quad = 0; quad < 8; ++quad) {
+    AddQuad<kTiles, kTokens>(block, quad, x.values + quad * 4, n_blocks * kBlockK, part);
   }
   for (int t = 0; t < kTokens; ++t) {
     const __m512 scale = _mm512_set1_ps(x.scales[t * n_blocks]);
@@ -188,9 +232,9 @@ void PassFloat(const WeightView& w, int64_t tile_idx, const float* x, int64_t n_
   Store<kTiles>(sums, w, tile_idx, n_tokens, y);
 }
 
-template <int kTiles, int kTokens>
-void PassInt8(const WeightView& w, int64_t tile_idx, const Int8Rows& x, int64_t n_tokens,
-              float* y) {
+template <int kTiles, int kTokens, typename T>
+void PassRounded(const WeightView& w, int64_t tile_idx, const RoundedRows<T>& x, int64_t n_tokens,
+                 float* y) {
   alignas(64) Sums sums[kTokens == 1 ? kTiles : kChunkTokens * kTiles];
   std::memset(sums, 0, sizeof(Sums) * static_cast<size_t>(n_tokens * kTiles));
   const Tiles<kTiles> tiles(w, tile_idx);
@@ -201,11 +245,26 @@ void PassInt8(const WeightView& w, int64_t tile_idx, const Int8Rows& x, int64_t 
     const auto at = [&](int64_t t) { return From(x, t * n_blocks + block_idx); };
     int64_t t = 0;
     for (; t + kTokens <= n_tokens; t += kTokens) {
-      AddInt8<kTiles, kTokens>(block, at(t), n_blocks, sums + t * kTiles);
+      AddRounded<kTiles, kTokens>(block, at(t), n_blocks, sums + t * kTiles);
     }
-    for (; t < n_tokens; ++t) AddInt8<kTiles, 1>(block, at(t), n_blocks, sums + t * kTiles);
+    for (; t < n_tokens; ++t) AddRounded<kTiles, 1>(block, at(t), n_blocks, sums + t * kTiles);
   }
   Store<kTiles>(sums, w, tile_idx, n_tokens, y);
+}
+
+template <typename T>
+void MultiplyRounded(const WeightView& w, int64_t tile_begin, int64_t tile_end,
+                     const RoundedRows<T>& x, int64_t n_tokens, float* y) {
+  for (int64_t first = 0; first < n_tokens; first += kChunkTokens) {
+    const int64_t n_chunk = Min(kChunkTokens, n_tokens - first);
+    const RoundedRows<T> rows = From(x, first * w.n_blocks);
+    float* out = y + first * w.n_rows;
+    int64_t tile_idx = tile_begin;
+    for (; tile_idx + 2 <= tile_end; tile_idx += 2) {
+      PassRounded<2, 4>(w, tile_idx, rows, n_chunk, out);
+    }
+    if (tile_idx < tile_end) PassRounded<1, 4>(w, tile_idx, rows, n_chunk, out);
+  }
 }
 
 }  // namespace
@@ -234,14 +293,12 @@ void Matmul(const WeightView& w, int64_t tile_begin, int64_t tile_end, const flo
 
 void MatmulInt8(const WeightView& w, int64_t tile_begin, int64_t tile_end, const Int8Rows& x,
                 int64_t n_tokens, float* y) {
-  for (int64_t first = 0; first < n_tokens; first += kChunkTokens) {
-    const int64_t n_chunk = Min(kChunkTokens, n_tokens - first);
-    const Int8Rows rows = From(x, first * w.n_blocks);
-    float* out = y + first * w.n_rows;
-    int64_t tile_idx = tile_begin;
-    for (; tile_idx + 2 <= tile_end; tile_idx += 2) PassInt8<2, 4>(w, tile_idx, rows, n_chunk, out);
-    if (tile_idx < tile_end) PassInt8<1, 4>(w, tile_idx, rows, n_chunk, out);
-  }
+  MultiplyRounded(w, tile_begin, tile_end, x, n_tokens, y);
+}
+
+void MatmulInt16(const WeightView& w, int64_t tile_begin, int64_t tile_end, const Int16Rows& x,
+                 int64_t n_tokens, float* y) {
+  MultiplyRounded(w, tile_begin, tile_end, x, n_tokens, y);
 }
 
 }  // namespace nibble::kernels::avx512

@@ -2,9 +2,9 @@
 // operation by operation.
 //
 // `Floats` is a struct of the instruction set's own lanes.h: 16 lanes with All, Load, LoadBf16,
-// LoadInt8, Store, StoreInt8, kQueriesTogether (as many as its registers hold), + - * /, Fma, Min,
-// Max, Abs, Negate, Less, And, Select, PowerOfTwo, AddLanes and MaxLanes. Min(a, b) is a < b ? a :
-// b and Max(a, b) is a > b ? a : b, also for NaN; masks have all bits of a lane set or none.
+// LoadInt8, Store, StoreRounded, kQueriesTogether (as many as its registers hold), + - * /, Fma,
+// Min, Max, Abs, Negate, Less, And, Select, PowerOfTwo, AddLanes and MaxLanes. Min(a, b) is a < b ?
+// a : b and Max(a, b) is a > b ? a : b, also for NaN; masks have all bits of a lane set or none.
 // Everything here is local to the file that includes it: what is compiled for newer CPUs must not
 // leak to files compiled for older ones.
 #pragma once

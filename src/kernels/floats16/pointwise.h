@@ -65,15 +65,18 @@ template <typename Floats>
   }
 }
 
-// Into -127 .. 127; NaN to -127.
-template <typename Floats>
+template <typename T>
+constexpr float kPeak = sizeof(T) == 1 ? 127 : 32767;
+
+// Into -peak .. peak of T; NaN to -peak.
+template <typename T, typename Floats>
 [[maybe_unused]] Floats Limit(Floats values) {
-  return Min(Max(values, Floats::All(-127.0f)), Floats::All(127.0f));
+  return Min(Max(values, Floats::All(-kPeak<T>)), Floats::All(kPeak<T>));
 }
 
-template <typename Floats>
+template <typename Floats, typename T>
 [[maybe_unused]] void Quantize(const float* x, int64_t n_rows, int64_t n_columns,
-                               const Int8Rows& rows) {
+                               const RoundedRows<T>& rows) {
   int64_t at = 0;
   for (int64_t row = 0; row < n_rows; ++row, x += n_columns) {
     for (int64_t k = 0; k < n_columns; k += kBlockK, ++at) {
@@ -84,15 +87,15 @@ template <typename Floats>
         values[half] = LoadFirst<Floats>(x + first, n_columns - first);
         size = Max(Abs(values[half]), size);  // a NaN leaves `size`
       }
-      float peak = MaxLanes(size);
-      if (peak < kLeastPeak) peak = 0;
-      const Floats inverse = Floats::All(peak == 0 ? 0.0f : 127.0f / peak);
+      float largest = MaxLanes(size);
+      if (largest < kLeastPeak) largest = 0;
+      const Floats inverse = Floats::All(largest == 0 ? 0.0f : kPeak<T> / largest);
       int32_t sum = 0;
       for (int half = 0; half < 2; ++half) {
-        int8_t* codes = rows.values + at * kBlockK + half * kLanes;
-        sum += Limit(values[half] * inverse).StoreInt8(codes);
+        T* whole = rows.values + at * kBlockK + half * kLanes;
+        sum += Limit<T>(values[half] * inverse).StoreRounded(whole);
       }
-      rows.scales[at] = peak / 127.0f;
+      rows.scales[at] = largest / kPeak<T>;
       rows.offsets[at] = -8 * sum;
     }
   }
@@ -111,7 +114,7 @@ template <typename Floats>
     scales[row] = ratio > 0 ? ratio : 1.0f;
     const Floats scale = Floats::All(scales[row]);
     for (int64_t i = 0; i < padded; i += kLanes) {
-      Limit(LoadFirst<Floats>(x + i, n_columns - i) / scale).StoreInt8(codes + i);
+      Limit<int8_t>(LoadFirst<Floats>(x + i, n_columns - i) / scale).StoreRounded(codes + i);
     }
   }
 }

@@ -13,12 +13,15 @@ namespace {  // NOLINT(google-build-namespaces): local to each file that include
 template <typename Floats>
 constexpr KernelTable Table(const char* name, decltype(KernelTable::matmul) matmul,
                             decltype(KernelTable::matmul_int8) matmul_int8,
+                            decltype(KernelTable::matmul_int16) matmul_int16,
                             decltype(KernelTable::matmul_int8_channel) matmul_int8_channel) {
   return {
       .name = name,
       .matmul = matmul,
-      .quantize = Quantize<Floats>,
+      .quantize_int8 = Quantize<Floats, int8_t>,
+      .quantize_int16 = Quantize<Floats, int16_t>,
       .matmul_int8 = matmul_int8,
+      .matmul_int16 = matmul_int16,
       .quantize_rows = QuantizeRows<Floats>,
       .matmul_int8_channel = matmul_int8_channel,
       .rms_norm = RmsNorm<Floats>,

@@ -43,14 +43,21 @@ struct Floats {
   void Store(float* y) const {
     for (int i = 0; i < 4; ++i) vst1q_f32(y + 4 * i, part[i]);
   }
-  // Rounds values of -127 .. 127, ties to even, and returns their sum.
-  int32_t StoreInt8(int8_t* codes) const {
-    int32x4_t whole[4];
-    for (int i = 0; i < 4; ++i) whole[i] = vcvtnq_s32_f32(part[i]);
-    const int16x8_t low = vcombine_s16(vmovn_s32(whole[0]), vmovn_s32(whole[1]));
-    const int16x8_t high = vcombine_s16(vmovn_s32(whole[2]), vmovn_s32(whole[3]));
-    vst1q_s8(codes, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
-    return vaddlvq_s16(vaddq_s16(low, high));
+  // Rounds values within the type's range, ties to even, and returns their sum.
+  int32_t StoreRounded(int8_t* to) const {
+    int16_t whole[16];
+    const int32_t sum = StoreRounded(whole);
+    vst1q_s8(to, vcombine_s8(vmovn_s16(vld1q_s16(whole)), vmovn_s16(vld1q_s16(whole + 8))));
+    return sum;
+  }
+  int32_t StoreRounded(int16_t* to) const {
+    int32x4_t sum = vdupq_n_s32(0);
+    for (int i = 0; i < 4; ++i) {
+      const int32x4_t whole = vcvtnq_s32_f32(part[i]);
+      vst1_s16(to + 4 * i, vmovn_s32(whole));
+      sum = vaddq_s32(sum, whole);
+    }
+    return vaddvq_s32(sum);
   }
 };
 

@@ -18,7 +18,8 @@ constexpr int64_t kChunkTokens = 128;
 int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Rows from token `block / n_blocks` and block `block % n_blocks` on.
-Int8Rows From(const Int8Rows& x, int64_t block) {
+template <typename T>
+RoundedRows<T> From(const RoundedRows<T>& x, int64_t block) {
   return {x.values + block * kBlockK, x.scales + block, x.offsets + block};
 }
 
@@ -98,14 +99,13 @@ struct Int4Block {
   Floats scales;
 };
 
-// x: the first token's block, the next token's n_blocks further on.
+// The products of a block with kTokens tokens' values, n_values apart, added by row.
 template <int kTokens>
-void AddInt8(const Int4Block& block, const Int8Rows& x, int64_t n_blocks, Sums* sums) {
-  int32x4_t part[kTokens][4] = {};
+void Products(const Int4Block& block, const int8_t* x, int64_t n_values, int32x4_t (*part)[4]) {
   for (int half = 0; half < 2; ++half) {
     int8x16_t values[kTokens];
     for (int t = 0; t < kTokens; ++t) {
-      values[t] = vld1q_s8(x.values + t * n_blocks * kBlockK + half * 16);
+      values[t] = vld1q_s8(x + t * n_values + half * 16);
     }
     const auto add = [&]<int kQuad>() {
       for (int i = 0; i < 4; ++i) {
@@ -120,6 +120,35 @@ void AddInt8(const Int4Block& block, const Int8Rows& x, int64_t n_blocks, Sums* 
     add.template operator()<2>();
     add.template operator()<3>();
   }
+}
+
+template <int kTokens>
+void Products(const Int4Block& block, const int16_t* x, int64_t n_values, int32x4_t (*part)[4]) {
+  for (int i = 0; i < 4; ++i) {
+    int32x4_t rows[kTokens][4] = {};  // a row's four k side by side
+    for (int quad = 0; quad < 8; ++quad) {
+      const int16x8_t low = vmovl_s8(vget_low_s8(block.codes[quad][i]));
+      const int16x8_t high = vmovl_s8(vget_high_s8(block.codes[quad][i]));
+      for (int t = 0; t < kTokens; ++t) {
+        const int16x4_t four = vld1_s16(x + t * n_values + quad * 4);
+        rows[t][0] = vmlal_s16(rows[t][0], vget_low_s16(low), four);
+        rows[t][1] = vmlal_s16(rows[t][1], vget_high_s16(low), four);
+        rows[t][2] = vmlal_s16(rows[t][2], vget_low_s16(high), four);
+        rows[t][3] = vmlal_s16(rows[t][3], vget_high_s16(high), four);
+      }
+    }
+    for (int t = 0; t < kTokens; ++t) {
+      part[t][i] =
+          vpaddq_s32(vpaddq_s32(rows[t][0], rows[t][1]), vpaddq_s32(rows[t][2], rows[t][3]));
+    }
+  }
+}
+
+// x: the first token's block, the next token's n_blocks further on.
+template <int kTokens, typename T>
+void AddRounded(const Int4Block& block, const RoundedRows<T>& x, int64_t n_blocks, Sums* sums) {
+  int32x4_t part[kTokens][4] = {};
+  Products<kTokens>(block, x.values, n_blocks * kBlockK, part);
   for (int t = 0; t < kTokens; ++t) {
     Floats sum;
     for (int i = 0; i < 4; ++i) sum.part[i] = vcvtq_f32_s32(part[t][i]);
@@ -172,15 +201,27 @@ void PassBf16(const WeightView& w, int64_t tile_idx, const float* x, int64_t n_t
   Pass(w, tile_idx, n_tokens, y, add_block);
 }
 
-void PassInt8(const WeightView& w, int64_t tile_idx, const Int8Rows& x, int64_t n_tokens,
-              float* y) {
+template <typename T>
+void PassRounded(const WeightView& w, int64_t tile_idx, const RoundedRows<T>& x, int64_t n_tokens,
+                 float* y) {
   const auto add_block = [&](const std::byte* tile, int64_t block_idx, const auto& for_tokens) {
     const Int4Block block(w, tile, block_idx);
     for_tokens([&]<int kTokens>(int64_t t, Sums* sums) {
-      AddInt8<kTokens>(block, From(x, t * w.n_blocks + block_idx), w.n_blocks, sums);
+      AddRounded<kTokens>(block, From(x, t * w.n_blocks + block_idx), w.n_blocks, sums);
     });
   };
   Pass(w, tile_idx, n_tokens, y, add_block);
+}
+
+template <typename T>
+void MultiplyRounded(const WeightView& w, int64_t tile_begin, int64_t tile_end,
+                     const RoundedRows<T>& x, int64_t n_tokens, float* y) {
+  for (int64_t first = 0; first < n_tokens; first += kChunkTokens) {
+    for (int64_t tile_idx = tile_begin; tile_idx < tile_end; ++tile_idx) {
+      PassRounded(w, tile_idx, From(x, first * w.n_blocks), Min(kChunkTokens, n_tokens - first),
+                  y + first * w.n_rows);
+    }
+  }
 }
 
 }  // namespace
@@ -201,12 +242,12 @@ void Matmul(const WeightView& w, int64_t tile_begin, int64_t tile_end, const flo
 
 void MatmulInt8(const WeightView& w, int64_t tile_begin, int64_t tile_end, const Int8Rows& x,
                 int64_t n_tokens, float* y) {
-  for (int64_t first = 0; first < n_tokens; first += kChunkTokens) {
-    for (int64_t tile_idx = tile_begin; tile_idx < tile_end; ++tile_idx) {
-      PassInt8(w, tile_idx, From(x, first * w.n_blocks), Min(kChunkTokens, n_tokens - first),
-               y + first * w.n_rows);
-    }
-  }
+  MultiplyRounded(w, tile_begin, tile_end, x, n_tokens, y);
+}
+
+void MatmulInt16(const WeightView& w, int64_t tile_begin, int64_t tile_end, const Int16Rows& x,
+                 int64_t n_tokens, float* y) {
+  MultiplyRounded(w, tile_begin, tile_end, x, n_tokens, y);
 }
 
 }  // namespace nibble::kernels::neon

@@ -6,6 +6,6 @@
 namespace nibble::kernels::neon {
 
 constinit const KernelTable kTable =
-    floats16::Table<Floats>("neon", Matmul, MatmulInt8, MatmulInt8Channel);
+    floats16::Table<Floats>("neon", Matmul, MatmulInt8, MatmulInt16, MatmulInt8Channel);
 
 }  // namespace nibble::kernels::neon

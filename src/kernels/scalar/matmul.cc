@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/check.h"
 #include "formats/int4_group32.h"
@@ -109,7 +110,8 @@ void AddBlock(const Block<float>& block, WeightFormat format, const float* x, in
   }
 }
 
-void AddBlock(const Block<int>& block, const int8_t* x, float x_scale, float* sums) {
+template <typename T>
+void AddBlock(const Block<int>& block, const T* x, float x_scale, float* sums) {
   int part[kTileRows] = {};
   for (int64_t k = 0; k < kBlockK; ++k) {
     for (int64_t row = 0; row < kTileRows; ++row) part[row] += x[k] * block.values[k][row];
@@ -142,10 +144,46 @@ void Multiply(const WeightView& w, int64_t tile_begin, int64_t tile_end, int64_t
   }
 }
 
-// Into -127 .. 127; NaN to -127.
-float Limit(float value) {
-  value = value > -127.0f ? value : -127.0f;
-  return value < 127.0f ? value : 127.0f;
+template <typename T>
+void MultiplyRounded(const WeightView& w, int64_t tile_begin, int64_t tile_end,
+                     const RoundedRows<T>& x, int64_t n_tokens, float* y) {
+  Block<int> block;
+  Multiply(
+      w, tile_begin, tile_end, n_tokens, y,
+      [&](int64_t tile_idx, int64_t block_idx) { UnpackInt4(w, tile_idx, block_idx, block); },
+      [&](int64_t block_idx, int64_t t, float* sums) {
+        const int64_t at = t * w.n_blocks + block_idx;
+        AddBlock(block, x.values + at * kBlockK, x.scales[at], sums);
+      });
+}
+
+// Into -peak .. peak; NaN to -peak.
+float Limit(float value, float peak) {
+  value = value > -peak ? value : -peak;
+  return value < peak ? value : peak;
+}
+
+template <typename T>
+void Quantize(const float* x, int64_t n_rows, int64_t n_columns, const RoundedRows<T>& rows) {
+  constexpr float kPeak = std::numeric_limits<T>::max();
+  const int64_t n_blocks = (n_columns + kBlockK - 1) / kBlockK;
+  for (int64_t i = 0; i < n_rows * n_blocks; ++i) {
+    const float* block = x + i / n_blocks * n_columns + i % n_blocks * kBlockK;
+    const int64_t n = std::min(kBlockK, n_columns - i % n_blocks * kBlockK);
+    float largest = 0;
+    for (int64_t k = 0; k < n; ++k) largest = std::max(largest, std::fabs(block[k]));
+    if (largest < kLeastPeak) largest = 0;
+    const float inverse = largest == 0 ? 0.0f : kPeak / largest;
+    int32_t sum = 0;
+    for (int64_t k = 0; k < kBlockK; ++k) {
+      const auto value =
+          static_cast<T>(k < n ? Limit(std::nearbyint(block[k] * inverse), kPeak) : 0);
+      rows.values[i * kBlockK + k] = value;
+      sum += value;
+    }
+    rows.scales[i] = largest / kPeak;
+    rows.offsets[i] = -8 * sum;
+  }
 }
 
 }  // namespace
@@ -165,34 +203,20 @@ void Matmul(const WeightView& w, int64_t tile_begin, int64_t tile_end, const flo
 
 void MatmulInt8(const WeightView& w, int64_t tile_begin, int64_t tile_end, const Int8Rows& x,
                 int64_t n_tokens, float* y) {
-  Block<int> block;
-  Multiply(
-      w, tile_begin, tile_end, n_tokens, y,
-      [&](int64_t tile_idx, int64_t block_idx) { UnpackInt4(w, tile_idx, block_idx, block); },
-      [&](int64_t block_idx, int64_t t, float* sums) {
-        const int64_t at = t * w.n_blocks + block_idx;
-        AddBlock(block, x.values + at * kBlockK, x.scales[at], sums);
-      });
+  MultiplyRounded(w, tile_begin, tile_end, x, n_tokens, y);
 }
 
-void Quantize(const float* x, int64_t n_rows, int64_t n_columns, const Int8Rows& rows) {
-  const int64_t n_blocks = (n_columns + kBlockK - 1) / kBlockK;
-  for (int64_t i = 0; i < n_rows * n_blocks; ++i) {
-    const float* block = x + i / n_blocks * n_columns + i % n_blocks * kBlockK;
-    const int64_t n = std::min(kBlockK, n_columns - i % n_blocks * kBlockK);
-    float peak = 0;
-    for (int64_t k = 0; k < n; ++k) peak = std::max(peak, std::fabs(block[k]));
-    if (peak < kLeastPeak) peak = 0;
-    const float inverse = peak == 0 ? 0.0f : 127.0f / peak;
-    int32_t sum = 0;
-    for (int64_t k = 0; k < kBlockK; ++k) {
-      const auto value = static_cast<int8_t>(k < n ? Limit(std::nearbyint(block[k] * inverse)) : 0);
-      rows.values[i * kBlockK + k] = value;
-      sum += value;
-    }
-    rows.scales[i] = peak / 127.0f;
-    rows.offsets[i] = -8 * sum;
-  }
+void MatmulInt16(const WeightView& w, int64_t tile_begin, int64_t tile_end, const Int16Rows& x,
+                 int64_t n_tokens, float* y) {
+  MultiplyRounded(w, tile_begin, tile_end, x, n_tokens, y);
+}
+
+void QuantizeInt8(const float* x, int64_t n_rows, int64_t n_columns, const Int8Rows& rows) {
+  Quantize(x, n_rows, n_columns, rows);
+}
+
+void QuantizeInt16(const float* x, int64_t n_rows, int64_t n_columns, const Int16Rows& rows) {
+  Quantize(x, n_rows, n_columns, rows);
 }
 
 }  // namespace nibble::kernels::scalar

@@ -11,9 +11,12 @@ extern const KernelTable kTable;
 
 void Matmul(const WeightView& w, int64_t tile_begin, int64_t tile_end, const float* x,
             int64_t n_tokens, float* y);
-void Quantize(const float* x, int64_t n_rows, int64_t n_columns, const Int8Rows& rows);
+void QuantizeInt8(const float* x, int64_t n_rows, int64_t n_columns, const Int8Rows& rows);
+void QuantizeInt16(const float* x, int64_t n_rows, int64_t n_columns, const Int16Rows& rows);
 void MatmulInt8(const WeightView& w, int64_t tile_begin, int64_t tile_end, const Int8Rows& x,
                 int64_t n_tokens, float* y);
+void MatmulInt16(const WeightView& w, int64_t tile_begin, int64_t tile_end, const Int16Rows& x,
+                 int64_t n_tokens, float* y);
 void QuantizeRows(const float* x, int64_t n_rows, int64_t n_columns, int8_t* codes, float* scales);
 void MatmulInt8Channel(const WeightView& w, int64_t tile_begin, int64_t tile_end, const int8_t* x,
                        const float* x_scales, int64_t n_tokens, float* y);
