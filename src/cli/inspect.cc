@@ -46,6 +46,7 @@ void PrintAnatomy(const std::string& path, const repack::Anatomy& anatomy) {
   fmt::print("{:<12} {:>8} {:>10} {:>9}  {}\n", "part", "tensors", "size", "share", "dtypes");
   for (const repack::PartAnatomy& part : anatomy.parts) {
     std::vector<std::string> dtypes;
+    dtypes.reserve(part.bytes_by_dtype.size());
     for (const auto& [dtype, n_bytes] : part.bytes_by_dtype) dtypes.push_back(dtype);
     fmt::print("{:<12} {:>8} {:>10} {:>9}  {}\n", part.part, part.n_tensors,
                FormatBytes(part.n_bytes), FormatShare(part.n_bytes, anatomy.n_bytes),

@@ -25,8 +25,6 @@
 #include "server/http.h"
 #include "server/service.h"
 
-extern char** environ;
-
 namespace nibble::cli {
 namespace {
 
@@ -50,7 +48,7 @@ constexpr std::string_view kEnvironmentPrefix = "NIBBLE_SERVE_";
 // --max-queue is also NIBBLE_SERVE_MAX_QUEUE: containers get nothing but an environment.
 std::string EnvironmentName(const CLI::Option& option) {
   std::string name(kEnvironmentPrefix);
-  const std::string flag = option.get_single_name();
+  const std::string& flag = option.get_single_name();
   for (const char c : flag.substr(std::min(flag.find_first_not_of('-'), flag.size()))) {
     name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   }

@@ -26,6 +26,7 @@ std::vector<RuleId> FirstCalls(const Program& program, RuleId rule) {
 
 bool CallsItselfFirst(const Program& program) {
   std::vector<std::vector<RuleId>> first_calls;
+  first_calls.reserve(program.rules.size());
   for (size_t rule = 0; rule < program.rules.size(); ++rule) {
     first_calls.push_back(FirstCalls(program, static_cast<RuleId>(rule)));
   }

@@ -77,10 +77,15 @@ Json StandardEach(const Json& values) {
   return standard;
 }
 
-// The type of the first accepted value that is not "", which stands for "may be left out".
+// "" among the accepted values: the parameter may be left out.
+bool IsLeftOut(const Json& answer) {
+  return answer.is_string() && answer.get_ref<const std::string&>().empty();
+}
+
+// The type of the first accepted value.
 std::optional<PyType> TypeOfAnswers(const Json& answers) {
   for (const Json& answer : answers) {
-    if (answer != "") return TypeOf(answer);
+    if (!IsLeftOut(answer)) return TypeOf(answer);
   }
   return std::nullopt;
 }
@@ -119,8 +124,9 @@ bool DictMatches(const Json& value, const Json& answer) {
 }
 
 bool MatchesDict(const Json& value, const Json& answers) {
-  return std::ranges::any_of(
-      answers, [&](const Json& answer) { return answer != "" && DictMatches(value, answer); });
+  return std::ranges::any_of(answers, [&](const Json& answer) {
+    return !IsLeftOut(answer) && DictMatches(value, answer);
+  });
 }
 
 bool MatchesListOfDicts(const Json& value, const Json& answers) {
@@ -150,17 +156,16 @@ std::string ValueFault(const std::string& name, Json value, const Json& descript
   const TypeVerdict type = CheckType(value, answers, *expected, nested);
   if (!type.is_valid) return fmt::format("parameter {}: wrong type: {}", name, value.dump());
   bool matches = false;
-  if (type.is_variable) {
+  if (type.is_variable ||
+      (*expected != PyType::kDict && *expected != PyType::kList && *expected != PyType::kStr)) {
     matches = IsAmong(value, answers);
   } else if (*expected == PyType::kDict) {
     matches = MatchesDict(value, answers);
   } else if (*expected == PyType::kList) {
     matches =
         nested == PyType::kDict ? MatchesListOfDicts(value, answers) : MatchesList(value, answers);
-  } else if (*expected == PyType::kStr) {
-    matches = IsAmong(Standard(value), StandardEach(answers));
   } else {
-    matches = IsAmong(value, answers);
+    matches = IsAmong(Standard(value), StandardEach(answers));
   }
   return matches ? "" : fmt::format("parameter {}: wrong value: {}", name, value.dump());
 }

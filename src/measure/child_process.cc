@@ -19,6 +19,7 @@ namespace nibble::measure {
 Result<ChildProcess> ChildProcess::Start(const std::vector<std::string>& command,
                                          const std::filesystem::path& log) {
   std::vector<char*> arguments;
+  arguments.reserve(command.size() + 1);
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   posix_spawn_file_actions_t files;

@@ -48,7 +48,7 @@ Metric MetricOf(const Comparison& comparison, const std::string& name) {
 using Cell = std::string (*)(const Comparison& comparison, const Metric& metric);
 
 std::string ValueCell(const Comparison&, const Metric& metric) {
-  const std::string value = FormatValue(metric, metric.value);
+  std::string value = FormatValue(metric, metric.value);
   if (metric.difference.has_value() || !metric.interval.has_value()) return value;
   return value + " " + FormatDifference(metric);  // the interval of the value itself
 }
@@ -151,6 +151,7 @@ size_t WidthOf(std::string_view text) {
 
 std::string TextOf(const Table& table) {
   std::vector<size_t> widths;
+  widths.reserve(table.head.size());
   for (const std::string& name : table.head) widths.push_back(WidthOf(name));
   for (const auto& row : table.rows) {
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], WidthOf(row[i]));
@@ -220,7 +221,8 @@ std::vector<std::string> RemarksOf(const Report& report) {
     }
   }
   std::vector<std::string> remarks;
-  for (const auto& [what, of] : lines) remarks.push_back(what + ": " + of);
+  remarks.reserve(lines.size());
+  for (const auto& [what, of] : lines) remarks.push_back(fmt::format("{}: {}", what, of));
   return remarks;
 }
 

@@ -9,6 +9,12 @@
 namespace nibble::measure {
 namespace {
 
+int StatusOf(CURL* curl) {
+  int64_t status = 0;  // libcurl's long
+  ::curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+  return static_cast<int>(status);
+}
+
 struct Transfer {
   const HttpRequest* request = nullptr;
   HttpResponse response;
@@ -17,7 +23,7 @@ struct Transfer {
 
 size_t TakePiece(char* data, size_t, size_t n_bytes, void* user) {
   auto& transfer = *static_cast<Transfer*>(user);
-  ::curl_easy_getinfo(transfer.curl, CURLINFO_RESPONSE_CODE, &transfer.response.status);
+  transfer.response.status = StatusOf(transfer.curl);
   const std::string_view piece(data, n_bytes);
   if (transfer.response.status == 200 && transfer.request->on_piece) {
     return transfer.request->on_piece(piece) ? n_bytes : CURL_WRITEFUNC_ERROR;
@@ -42,9 +48,9 @@ struct HttpClient::Impl {
 };
 
 HttpClient::HttpClient() : impl_(std::make_unique<Impl>()) {
-  static const CURLcode ready = ::curl_global_init(CURL_GLOBAL_DEFAULT);
+  static const CURLcode kReady = ::curl_global_init(CURL_GLOBAL_DEFAULT);
   impl_->curl = ::curl_easy_init();
-  CHECK(ready == CURLE_OK && impl_->curl != nullptr);
+  CHECK(kReady == CURLE_OK && impl_->curl != nullptr);
 }
 
 HttpClient::~HttpClient() { ::curl_easy_cleanup(impl_->curl); }
@@ -77,7 +83,7 @@ Result<HttpResponse> HttpClient::Send(const HttpRequest& request) {
   if (code != CURLE_OK) {
     return Fail("{}: {}", request.url, fault[0] != '\0' ? fault : ::curl_easy_strerror(code));
   }
-  ::curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &transfer.response.status);
+  transfer.response.status = StatusOf(curl);
   curl_off_t retry_after_s = 0;
   ::curl_easy_getinfo(curl, CURLINFO_RETRY_AFTER, &retry_after_s);
   transfer.response.retry_after_s = static_cast<double>(retry_after_s);

@@ -23,7 +23,7 @@ struct HttpRequest {
 };
 
 struct HttpResponse {
-  long status = 0;
+  int status = 0;
   std::string body;
   double retry_after_s = 0;  // 0: not told
 };

@@ -15,10 +15,10 @@
 namespace nibble::measure {
 namespace {
 
-constexpr double kMostBackOff_s = 8;
+constexpr double kMostBackOffS = 8;
 
 // Worth asking again: full for the moment, or at fault itself.
-bool IsPassing(long status) { return status == 408 || status == 429 || status >= 500; }
+bool IsPassing(int status) { return status == 408 || status == 429 || status >= 500; }
 
 std::string Root(std::string url) {
   while (url.ends_with('/')) url.pop_back();
@@ -153,7 +153,7 @@ Result<Reply> HttpTarget::AskServer(HttpClient& client, const Query& query,
     }
     const double told_s = response.has_value() ? response->retry_after_s : 0;
     std::this_thread::sleep_for(std::chrono::duration<double>(told_s > 0 ? told_s : back_off_s));
-    back_off_s = std::min(2 * back_off_s, kMostBackOff_s);
+    back_off_s = std::min(2 * back_off_s, kMostBackOffS);
   }
 }
 
@@ -169,8 +169,9 @@ void HttpTarget::AskAll(std::span<const Query> queries, int concurrency, const O
       if (!stopped && !on_reply(i, std::move(reply))) stopped = true;
     }
   };
-  std::vector<std::jthread> threads;
   const size_t n_threads = std::min(queries.size(), static_cast<size_t>(std::max(concurrency, 1)));
+  std::vector<std::jthread> threads;
+  threads.reserve(n_threads);
   for (size_t i = 0; i < n_threads; ++i) threads.emplace_back(ask);
 }
 

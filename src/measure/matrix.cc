@@ -68,7 +68,7 @@ Status Ended(const std::string& who, ChildProcess& process, const fs::path& log)
 }
 
 // The status of an answer, or 0.
-long StatusOf(const std::string& url) {
+int StatusOf(const std::string& url) {
   HttpClient client;
   const Result<HttpResponse> response = client.Send({.url = url, .timeout_s = 5});
   return response.has_value() ? response->status : 0;
@@ -77,7 +77,7 @@ long StatusOf(const std::string& url) {
 // llama.cpp lists its model while it loads, vLLM and nibble answer /health only when they are up.
 bool IsReady(const std::string& url) {
   if (StatusOf(url + "/v1/models") != 200) return false;
-  const long health = StatusOf(url + "/health");
+  const int health = StatusOf(url + "/health");
   return health == 200 || health == 404;
 }
 

@@ -154,6 +154,7 @@ class ServerBench {
   Batch Ask(int n_sequences, int n_prompt_tokens, int n_tokens, bool stream) {
     const int n_words = std::max(1, static_cast<int>(n_prompt_tokens / tokens_per_word_));
     std::vector<Query> queries;
+    queries.reserve(static_cast<size_t>(n_sequences));
     for (int i = 0; i < n_sequences; ++i) {
       queries.push_back(
           {.text = Words(n_words), .max_tokens = n_tokens, .ignore_eos = true, .stream = stream});

@@ -73,6 +73,7 @@ double SpeedRow::median() const {
 Result<std::vector<SpeedRow>> MeasureSpeed(engine::Engine& engine, int64_t n_token_ids,
                                            const SpeedOptions& options) {
   std::vector<SpeedRow> rows;
+  rows.reserve(options.prompts.size() + options.contexts.size() * options.batches.size());
   for (const int n_prompt : options.prompts) {
     rows.push_back({.work = "prefill", .n_context_tokens = n_prompt, .tokens_per_s = {}});
   }

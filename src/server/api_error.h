@@ -24,10 +24,10 @@ using ApiResult = std::expected<T, ApiError>;
 
 // 400, about one field of the body.
 template <typename... Args>
-[[nodiscard]] ApiError BadField(std::string param, fmt::format_string<Args...> format,
+[[nodiscard]] ApiError BadField(std::string_view param, fmt::format_string<Args...> format,
                                 Args&&... args) {
   return {.message = fmt::format(format, std::forward<Args>(args)...),
-          .param = std::move(param),
+          .param = std::string(param),
           .code = "invalid_value"};
 }
 

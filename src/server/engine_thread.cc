@@ -42,7 +42,7 @@ EngineThread::~EngineThread() {
 }
 
 std::optional<std::vector<EngineThread::Ticket>> EngineThread::Submit(
-    std::vector<engine::Request> requests, std::shared_ptr<TokenQueue> queue) {
+    std::vector<engine::Request> requests, const std::shared_ptr<TokenQueue>& queue) {
   std::vector<Ticket> tickets;
   {
     const std::lock_guard lock(mutex_);
@@ -148,7 +148,7 @@ void EngineThread::StepAndDeliver() {
       Forget(id);
     }
   }
-  engine::Stats stats = engine_->stats();
+  const engine::Stats stats = engine_->stats();
   const std::lock_guard lock(mutex_);
   stats_ = stats;
 }

@@ -50,7 +50,7 @@ class EngineThread {
   // All of them, numbered as choices of `queue`, or none: there are too many already. A request
   // that the engine refuses fails the queue.
   std::optional<std::vector<Ticket>> Submit(std::vector<engine::Request> requests,
-                                            std::shared_ptr<TokenQueue> queue);
+                                            const std::shared_ptr<TokenQueue>& queue);
   // Requests that have finished are ignored. Nothing more of them comes once a step has passed.
   void Cancel(std::span<const Ticket> tickets);
 

@@ -69,10 +69,10 @@ ApiResult<std::unique_ptr<Generation>> Generation::Start(GenerationRequest reque
   return generation;
 }
 
-Generation::~Generation() {
+Generation::~Generation() {  // NOLINT(bugprone-exception-escape): without memory nothing goes on
   queue_->SetWake(nullptr);  // the engine may hold the queue for a step longer
   if (ended_) return;
-  for (Choice& choice : choices_) {
+  for (const Choice& choice : choices_) {
     if (!choice.finished()) log_entry_.record.finish_reasons.emplace_back("abort");
   }
   log_entry_.error = "the client has gone";

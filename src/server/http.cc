@@ -158,7 +158,7 @@ class Session {
     if (error) co_return error;
     stream_.expires_after(shared_.options.body_timeout);
     if (beast::iequals(parser.get()[http::field::expect], "100-continue")) {
-      http::response<http::empty_body> go_on(http::status::continue_, 11);
+      const http::response<http::empty_body> go_on(http::status::continue_, 11);
       const auto [write_error, n_written] = co_await http::async_write(stream_, go_on, kAsTuple);
       if (write_error) co_return write_error;
     }

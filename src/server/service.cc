@@ -11,7 +11,7 @@
 namespace nibble::server {
 namespace {
 
-HttpReply Plain(Json json) {
+HttpReply Plain(const Json& json) {
   return {.response = {.body = json.dump(-1, ' ', false, Json::error_handler_t::replace)}};
 }
 
@@ -74,7 +74,7 @@ Status Service::Start(ServedModel model) {
 }
 
 const std::vector<Service::Route>& Service::Routes() {
-  static const std::vector<Route> routes = {
+  static const std::vector<Route> kRoutes = {
       {"GET", "/", &Service::Page, true},
       {"GET", "/health", &Service::Health, true},
       {"GET", "/ready", &Service::Health, true},
@@ -90,7 +90,7 @@ const std::vector<Service::Route>& Service::Routes() {
       {"POST", "/tokenize", &Service::Tokenize},
       {"POST", "/detokenize", &Service::Detokenize},
   };
-  return routes;
+  return kRoutes;
 }
 
 HttpReply Service::Handle(const HttpRequest& request) {

@@ -61,7 +61,7 @@ AnswerDelta AnswerParser::Finish() {
   return delta;
 }
 
-void AnswerParser::Append(std::string text, AnswerDelta* delta) {
+void AnswerParser::Append(const std::string& text, AnswerDelta* delta) {
   if (part_ == Part::kCall) {
     call_ += text;
   } else if (part_ == Part::kThought) {

@@ -49,7 +49,7 @@ class AnswerParser {
   bool IsMark(TokenId id) const;
 
  private:
-  void Append(std::string text, AnswerDelta* delta);
+  void Append(const std::string& text, AnswerDelta* delta);
   void AppendThought(std::string_view text, AnswerDelta* delta);
   void Close(AnswerDelta* delta);
   void CloseCall(AnswerDelta* delta);

@@ -175,7 +175,7 @@ __m256i Broadcast(const void* at) {
 __m256i Products(const __m256i* codes, const int8_t* values) {
   __m256i part = _mm256_setzero_si256();
 #pragma GCC unroll 8
-  for (int quad = 0; quad < 8; ++quad) {
+  for (int64_t quad = 0; quad < 8; ++quad) {
     const __m256i pairs = _mm256_maddubs_epi16(codes[quad], Broadcast(values + quad * 4));
     part = quad == 0 ? pairs : _mm256_add_epi16(part, pairs);
   }
@@ -195,8 +195,8 @@ __m256i Products(const __m256i* codes, const int16_t* values) {
   const __m256i spreads[2] = {Spread(0), Spread(2)};
   __m256i part = _mm256_setzero_si256();
 #pragma GCC unroll 8
-  for (int quad = 0; quad < 8; ++quad) {
-    for (int pair = 0; pair < 2; ++pair) {
+  for (int64_t quad = 0; quad < 8; ++quad) {
+    for (int64_t pair = 0; pair < 2; ++pair) {
       const __m256i two = _mm256_shuffle_epi8(codes[quad], spreads[pair]);
       const __m256i both = _mm256_madd_epi16(two, Broadcast(values + quad * 4 + pair * 2));
       part = _mm256_add_epi32(part, both);
