@@ -15,10 +15,15 @@ std::string TextOf(const Json& record, const char* key) {
   return value.is_null() ? "" : value.dump();
 }
 
-// What the model said: text, and its calls if there are any.
+// What the model said: text, and its calls if there are any, whose arguments count as values: each
+// server writes them with spaces of its own.
 std::string AnswerOf(const Json& record) {
   std::string answer = TextOf(record, "answer");
-  if (record.contains("tool_calls")) answer += record["tool_calls"].dump();
+  for (const Json& call : record.value("tool_calls", Json::array())) {
+    const std::string arguments = TextOf(call, "arguments");
+    const Result<Json> values = ParseJson(arguments, "arguments");
+    answer += TextOf(call, "name") + (values.has_value() ? values->dump() : arguments);
+  }
   return answer;
 }
 

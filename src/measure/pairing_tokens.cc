@@ -18,12 +18,24 @@ std::optional<double> MarginAt(const Json& record, size_t step) {
   return top[0][1].get<double>() - top[1][1].get<double>();
 }
 
+// A record's tokens as text, without the one that ended the answer: some servers list it, some do
+// not, and it has a text on some alone. All count it.
+Json TextsOf(const Json& record) {
+  Json tokens = record.value("tokens", Json::array());
+  const bool ended = record.value("finish_reason", "") != "length";
+  if (ended && !tokens.empty() && tokens.size() == record.value("completion_tokens", size_t{0})) {
+    tokens.erase(tokens.size() - 1);
+  }
+  return tokens;
+}
+
 // The tokens of both sides in one spelling: ids where both have them, else text.
 std::pair<Json, Json> TokensOf(const RecordPair& pair) {
   const auto& [reference, build] = pair;
-  const bool has_ids = reference->contains("token_ids") && build->contains("token_ids");
-  const char* key = has_ids ? "token_ids" : "tokens";
-  return {reference->value(key, Json::array()), build->value(key, Json::array())};
+  if (reference->contains("token_ids") && build->contains("token_ids")) {
+    return {(*reference)["token_ids"], (*build)["token_ids"]};
+  }
+  return {TextsOf(*reference), TextsOf(*build)};
 }
 
 size_t FirstDifferentStep(const Json& a, const Json& b) {

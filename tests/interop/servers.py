@@ -1,16 +1,22 @@
-"""Servers that eval and bench are tested against: a double that answers as told, and real llama.cpp."""
+"""Servers that eval and bench are tested against: a double that answers as told, and real ones: nibble, llama.cpp, vLLM."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
+import socket
 import subprocess
 import threading
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from conftest import from_environment
+from conftest import ROOT, Run, from_environment
 
 # What a double makes of a request's body: (status, reply), or None to close the connection without a word.
 Answer = Callable[[dict], "tuple[int, dict] | None"]
@@ -87,3 +93,67 @@ def process(*command: str | Path, log: Path, seconds: int = 240) -> Iterator[str
 def llama(gguf: Path, log: Path) -> Iterator[str]:
     with process(from_environment("NIBBLE_LLAMA_PYTHON"), Path(__file__).with_name("llama_server.py"), gguf, log=log) as address:
         yield address
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@contextlib.contextmanager
+def listening(*command: str | Path, port: int, log: Path, seconds: int = 300, **variables: str) -> Iterator[str]:
+    """A server that listens on `port` and is ready when it says so at /health."""
+    url = f"http://127.0.0.1:{port}"
+    with log.open("w") as out, subprocess.Popen(list(map(str, command)), stdout=out, stderr=out, start_new_session=True,
+                                                env=os.environ | variables) as server:
+        try:
+            end = time.monotonic() + seconds
+            while True:
+                assert server.poll() is None and time.monotonic() < end, log.read_text()[-3000:]
+                with contextlib.suppress(urllib.error.URLError, ConnectionError), urllib.request.urlopen(f"{url}/health") as reply:
+                    if reply.status == 200:
+                        break
+                time.sleep(0.2)
+            yield url
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                server.wait(20)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGKILL)
+
+
+def serve(model: Path, log: Path, *flags: str) -> contextlib.AbstractContextManager[str]:
+    port = free_port()
+    return listening(from_environment("NIBBLE_BIN"), "serve", model, "--port", str(port), *flags, port=port, log=log)
+
+
+def vllm(model: Path, log: Path) -> contextlib.AbstractContextManager[str]:
+    """In float16: its int4 kernel for CPUs has no float32. Its command `vllm` does not start without the metadata of a package of that name."""
+    port = free_port()
+    return listening(from_environment("NIBBLE_VLLM_PYTHON"), "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--served-model-name",
+                     "tiny", "--dtype", "float16", "--max-model-len", "2048", "--max-num-seqs", "8", "--enforce-eager", "--enable-auto-tool-choice",
+                     "--tool-call-parser", "gemma4", "--port", str(port), port=port, log=log, VLLM_CPU_KVCACHE_SPACE="1",
+                     VLLM_CPU_OMP_THREADS_BIND="nobind", VLLM_NO_USAGE_STATS="1", HF_HUB_OFFLINE="1")
+
+
+# What every kind of server is asked.
+SUITES = {"forty": ("--concurrency", "4"), "identity": ("--n", "10"), "bfcl-simple": ("--data", ROOT / "tools/tiny_calls", "--n", "10"),
+          "choice": ("--n", "10", "--top-logprobs", "20"), "kl": ("--data", ROOT / "docs/GRID.md", "--n", "1", "--top-logprobs", "5")}
+BENCH = ("--runs", "1", "--batch", "2", "--tokens", "8", "--prompt", "100", "--context", "30", "--long", "40")
+
+
+def ask_all(nibble: Run, target: str | Path, out: Path, *flags: str, but: tuple[str, ...] = ()) -> None:
+    for suite, arguments in SUITES.items():
+        if suite not in but:
+            done = nibble("eval", target, "--suite", suite, *arguments, *flags, "--out", out / suite)
+            assert done.returncode == 0, done.stderr
+
+
+def compared(nibble: Run, *builds: Path) -> dict[str, dict]:
+    """Suite -> the second build's comparison with the first."""
+    done = nibble("compare", *builds, "--json")
+    assert done.returncode == 0, done.stderr
+    return {comparison["suite"]: comparison | {m["name"]: m for m in comparison["metrics"]} for comparison in json.loads(done.stdout)["comparisons"]}

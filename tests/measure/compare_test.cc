@@ -203,6 +203,28 @@ TEST(Compare, KlIsOnlyAboutPackingIfTheReferenceIsTheSource) {
   EXPECT_TRUE(notes(Json::object()).at(0).contains("not known"));
 }
 
+TEST(Compare, TheTokenThatEndsAnAnswerIsNotListedByAll) {
+  const auto run_of = [](std::vector<std::string> tokens) {
+    measure::Run run;
+    run.manifest = {{"suite", {{"name", "identity"}, {"items", 1}}}, {"target", Json::object()}};
+    run.records.push_back({{"id", "0"},
+                           {"answer", "5"},
+                           {"finish_reason", "stop"},
+                           {"completion_tokens", 2},
+                           {"tokens", std::move(tokens)}});
+    return run;
+  };
+  const auto verdict = [&](std::vector<std::string> tokens) {
+    const auto report = Compare({{"a", {{"identity", run_of({"5", "<turn|>"})}}},
+                                 {"b", {{"identity", run_of(std::move(tokens))}}}},
+                                "", {});
+    return report.has_value() ? report->comparisons[0].verdict : report.error().message;
+  };
+  EXPECT_EQ(verdict({"5"}), "token by token the same");
+  EXPECT_EQ(verdict({"5", ""}), "token by token the same");
+  EXPECT_EQ(verdict({"6"}), "1 of 1 answers part, at token 0 in the median");
+}
+
 TEST(StepDivergence, IsABoundFromBelow) {
   const auto top = [](std::vector<std::pair<std::string, double>> entries) {
     Json json = Json::array();
