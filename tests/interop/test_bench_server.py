@@ -46,7 +46,7 @@ def test_figures(nibble: Run, tmp_path: Path) -> None:
         assert 2 < four["tokens_per_s"] / one["tokens_per_s"] < 4.5 and four["slowest"] <= four["tokens_per_s"] <= four["fastest"]
         assert long["prompt_tokens"] == pytest.approx(300, rel=0.1) and 0 < long["first_token_s"] < 1
         assert (result["failed"], result["stopped_early"], result["flags"]) == (0, 0, [])
-        # A second run with the same flags asks nothing that the first one asked.
+        # A second run with the same flags asks nothing that the first one asked (field report L2).
         bench(nibble, url, *QUICK)
     assert len(set(server.prompts)) == len(server.prompts)
     assert len({prompt.split()[0] for prompt in server.prompts}) == len(server.prompts)
@@ -55,6 +55,7 @@ def test_figures(nibble: Run, tmp_path: Path) -> None:
 
 
 def test_what_a_cache_gave_is_flagged(nibble: Run) -> None:
+    """Field report L2: a warm prefix cache inflates throughput."""
     with servers.double(Steady(cached=0.5)) as url:
         result = bench(nibble, url, *QUICK)
     assert result["cached_share"] == pytest.approx(0.5, abs=0.05) and "came from the server's cache" in result["flags"][0]

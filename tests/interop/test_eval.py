@@ -21,7 +21,8 @@ def records_of(run: Path) -> list[dict]:
 
 
 def test_forty(nibble: Run, tiny: Path, tmp_path: Path) -> None:
-    """Each answer is what `nibble generate` gives to the same question alone; each score is that of the published expressions."""
+    """Each answer is what `nibble generate` gives to the same question alone; each score is that of the published expressions.
+    Field report L4: records hold the first prompt ids, and <bos> stands once (in completions: test_suites.py, kl)."""
     out = tmp_path / "runs" / "a"
     summary = evaluated(nibble, tiny, "--suite", "forty", "--out", out)
     assert summary == json.loads((out / "summary.json").read_text())

@@ -154,7 +154,7 @@ def test_a_gguf_is_planned_like_a_directory(nibble: Run, tiny: Path, tmp_path: P
     ("e4b", ["--layers", "6", "--vocab", "8192"], "gguf"),
 ])
 def test_the_estimated_peak_is_the_measured_one(nibble: Run, tmp_path: Path, size: str, cut: list[str], form: str) -> None:
-    """Of `generate` on a prompt of 300 tokens, as the kernel counts it: weights by their real types, K and V, a step's activations."""
+    """Field report L7. Of `generate` on a prompt of 300 tokens, as the kernel counts it: weights by their real types, K and V, a step's activations."""
     binary = Path(from_environment("NIBBLE_BIN"))
     subprocess.run([binary.with_name("make_checkpoint"), size, tmp_path / "source", *cut], check=True, capture_output=True)
     out = tmp_path / ("out.gguf" if form == "gguf" else "out")

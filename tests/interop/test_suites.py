@@ -30,6 +30,7 @@ def test_choice(nibble: Run, tiny: Path, tmp_path: Path) -> None:
 
 
 def test_kl_is_near_nothing_for_an_exact_repack_and_not_for_a_rounded_one(nibble: Run, tiny: Path, rounded: Path, tmp_path: Path) -> None:
+    """Field report L1: a repack is judged against its own source."""
     text = tmp_path / "text.txt"
     text.write_text("What is the capital of Turkey? Ankara. " * 60)
     exact = tmp_path / "exact"
@@ -85,7 +86,7 @@ def test_long_on_a_server_that_reads(nibble: Run, tmp_path: Path) -> None:
 
 
 def test_gsm8k_on_fixed_answers(nibble: Run, tmp_path: Path) -> None:
-    """Answers and the number that lm-eval's `flexible-extract` takes from them (its expression, last match; commas, $ and a final point dropped)."""
+    """Answers and the number that lm-eval's `flexible-extract` takes from them (its expression, last match; commas, $ and a final point dropped; lm_eval/tasks/gsm8k/gsm8k-cot-zeroshot.yaml)."""
     pattern = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
     answers = ["She has 12 left.\nAnswer: 12", "So 3 * 4 = 12", "It costs $1,250.", "There are 7", "Answer: -15", "It is 3.5 and then 42."]
     taken = [[next(g for g in m if g) for m in pattern.findall(a)][-1].replace(",", "").replace("$", "").rstrip(".") for a in answers]

@@ -1,5 +1,5 @@
 """eval and bench against real servers of the trained model, beside the engine in its own process: nibble serve and llama.cpp's server (vLLM:
-test_vllm_targets.py). One server a kind, every suite that it can answer."""
+test_vllm.py). One server a kind, every suite that it can answer."""
 
 from __future__ import annotations
 

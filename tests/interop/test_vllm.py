@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 import random_models
+import servers
 import torch
 from compressed_tensors.compressors.pack_quantized.helpers import unpack_from_int32
-from conftest import Run, from_environment
+from conftest import REFERENCE, Run, from_environment
 from safetensors.torch import load_file
 from synthetic import make_member
 from tokenizers import Tokenizer
@@ -180,3 +181,23 @@ def test_the_loader_puts_every_expert_in_its_place(packed: dict[tuple[str, str],
                 w13, w2 = loaded[f"{layer}.w13_{part}"][expert], loaded[f"{layer}.w2_{part}"][expert]
                 assert torch.equal(w13, torch.cat([gate, up]).to(w13.dtype)), name
                 assert torch.equal(w2, down.to(w2.dtype)), name
+
+
+def test_eval_and_bench_of_its_server(nibble: Run, tiny: Path, tmp_path: Path) -> None:
+    """Beside our engine on the same files, in one start. vLLM computes in float16, so a near tie may turn: at most one answer, and likelihoods
+    nearly the same."""
+    packed = tmp_path / "q4w4a16"
+    assert nibble("repack", tiny, packed, "--format", "q4w4a16").returncode == 0
+    servers.ask_all(nibble, packed, tmp_path / "engine", *REFERENCE)
+    log = tmp_path / "vllm.log"
+    with servers.vllm(packed, log) as url:
+        servers.ask_all(nibble, url, tmp_path / "vllm")
+        bench = json.loads(nibble("bench", url, *servers.BENCH, "--server-log", log, "--json").stdout)
+    found = servers.compared(nibble, tmp_path / "engine", tmp_path / "vllm")
+    assert found["forty"]["identical"] >= 39 and found["bfcl-simple"]["identical"] >= 9 and found["choice"]["identical"] == 10
+    assert found["identity"]["identical answers"]["value"] >= 0.9
+    assert found["choice"]["Brier score"]["difference"] == pytest.approx(0, abs=1e-3)
+    assert found["kl"]["KL divergence from the reference, nats"]["value"] < 1e-3 and found["kl"]["same best token"]["value"] > 0.98
+    assert (bench["failed"], bench["stopped_early"]) == (0, 0) and bench["cached_share"] < 0.02
+    facts = bench["facts"]
+    assert facts["server"] == "vllm" and facts["version"].startswith("0.") and facts["context_tokens"] == 2048 and facts["kv_tokens"] > 10_000

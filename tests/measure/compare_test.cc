@@ -49,7 +49,7 @@ TEST(Compare, CountsFlipsAndKinds) {
   EXPECT_FALSE(comparison.flips[0].gained);
 }
 
-// Two of fifty is nothing to rank builds by.
+// Two of fifty is nothing to rank builds by (field report L5).
 TEST(Compare, TwoOfFiftyShowNoDifference) {
   std::string right(50, '1');
   right[7] = '0';
@@ -83,6 +83,7 @@ TEST(Compare, ALargeDifferenceIsCalledOne) {
   EXPECT_LT(*report->comparisons[0].mcnemar_p, 1e-5);
 }
 
+// Field report L5: scores of 0 or 100 %.
 TEST(Compare, ScoresAtTheEndCarryANote) {
   const auto report =
       Compare({{"a", {{"forty", MakeRun("1111")}}}, {"b", {{"forty", MakeRun("0000")}}}}, "", {});
@@ -120,6 +121,7 @@ TEST(Compare, RefusesWhatIsNotComparable) {
                   .contains("not what eval and bench write"));
 }
 
+// Field report L4, two sides.
 TEST(Compare, PromptsThatBecameOtherTokensCarryANote) {
   auto run = MakeRun("1100");
   auto other = run;
@@ -130,6 +132,7 @@ TEST(Compare, PromptsThatBecameOtherTokensCarryANote) {
   EXPECT_TRUE(report->comparisons[0].notes.at(0).contains("4 of 4 records (record 0: bos_count 1"));
 }
 
+// Field report L6: what comes from the format is not credited to QAT.
 TEST(Compare, AFormatWithoutItsUntrainedTwinMakesNoClaim) {
   const auto packed = MakeRun("1100", {{"format", "q4"}});
   const auto plain = MakeRun("1101", {{"format", "bf16"}});
@@ -181,6 +184,7 @@ Run MakeKl(double p, Json target) {
   return run;
 }
 
+// Field report L1: QAT judged against another model.
 TEST(Compare, KlIsOnlyAboutPackingIfTheReferenceIsTheSource) {
   const Json source = {{"fingerprint", "f"}};
   const Json repack = {{"fingerprint", "g"}, {"source_fingerprint", "f"}};
