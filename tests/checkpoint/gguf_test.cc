@@ -19,14 +19,14 @@ std::string Golden(std::string_view name) {
       .value();
 }
 
-Result<GgufHeader> Parse(const std::string& file) {
+Result<GgufHeader> ParseGguf(const std::string& file) {
   // An exactly sized heap buffer, so that ASan sees a read past the end.
   const std::vector<char> exact(file.begin(), file.end());
   return ParseGgufHeader(std::as_bytes(std::span(exact)), "f.gguf");
 }
 
-std::string ErrorOf(const std::string& file) {
-  const auto header = Parse(file);
+std::string GgufErrorOf(const std::string& file) {
+  const auto header = ParseGguf(file);
   return header.has_value() ? "no error" : header.error().message;
 }
 
@@ -107,7 +107,7 @@ void ExpectScalarAndArray(const GgufHeader& header, const std::string& type, con
 }
 
 TEST(GgufReaderTest, ReadsEveryValueTypeOfGgufPy) {
-  const auto header = Parse(Golden("all_types.gguf"));
+  const auto header = ParseGguf(Golden("all_types.gguf"));
   ASSERT_TRUE(header.has_value()) << header.error().message;
   EXPECT_EQ(header->version, 3u);
   ASSERT_EQ(header->metadata.size(), 26u);
@@ -143,7 +143,7 @@ TEST(GgufReaderTest, ReadsTheTensorsOfGgufPy) {
   for (const auto& [name, alignment_bytes] :
        {std::pair("all_types.gguf", 32u), {"aligned.gguf", 128u}}) {
     const std::string file = Golden(name);
-    const auto header = Parse(file);
+    const auto header = ParseGguf(file);
     ASSERT_TRUE(header.has_value()) << header.error().message;
     EXPECT_EQ(header->data_begin_bytes % alignment_bytes, 0u);
     ASSERT_EQ(header->tensors.size(), expected.size());
@@ -164,7 +164,7 @@ TEST(GgufReaderTest, ReadsTheTensorsOfGgufPy) {
 }
 
 TEST(GgufReaderTest, GettersNameTheKeyAndTheTypes) {
-  const auto header = Parse(Golden("all_types.gguf"));
+  const auto header = ParseGguf(Golden("all_types.gguf"));
   ASSERT_TRUE(header.has_value());
   EXPECT_EQ(GetGguf<float>(*header, "no.such", "f").error().message, "f: no key \"no.such\"");
   EXPECT_EQ(GetGguf<float>(*header, "scalar.UINT32", "f").error().message,
@@ -182,22 +182,22 @@ TEST(GgufReaderTest, GettersNameTheKeyAndTheTypes) {
 }
 
 TEST(GgufReaderTest, EmptyFilesScalarsAndEmptyTensorsAreLegal) {
-  EXPECT_TRUE(Parse(Preamble(0, 0)).has_value());  // ends before its data area begins
-  EXPECT_TRUE(Parse("GGUF" + U32(2) + U64(0) + U64(0)).has_value());
-  const auto header = Parse(
+  EXPECT_TRUE(ParseGguf(Preamble(0, 0)).has_value());  // ends before its data area begins
+  EXPECT_TRUE(ParseGguf("GGUF" + U32(2) + U64(0) + U64(0)).has_value());
+  const auto header = ParseGguf(
       Tensors({Tensor("e", {0, 7}, 2, 32), Tensor("s", {}, 0, 32), Tensor("f", {8}, 0, 0)}, 36));
   ASSERT_TRUE(header.has_value()) << header.error().message;
   EXPECT_EQ(header->FindTensor("e")->size_bytes, 0u);
   EXPECT_EQ(header->FindTensor("s")->size_bytes, 4u);
   EXPECT_EQ(header->tensors[2].name, "f");
-  const auto empty_array = Parse(OneEntry(U32(kArray) + U32(kString) + U64(0)));
+  const auto empty_array = ParseGguf(OneEntry(U32(kArray) + U32(kString) + U64(0)));
   ASSERT_TRUE(empty_array.has_value()) << empty_array.error().message;
   EXPECT_TRUE(GetGgufArray<std::string>(*empty_array, "k", "").value()->empty());
 }
 
 void ExpectErrors(const std::vector<std::pair<std::string, std::string>>& cases) {
   for (const auto& [file, message] : cases) {
-    const std::string error = ErrorOf(file);
+    const std::string error = GgufErrorOf(file);
     EXPECT_NE(error.find(message), std::string::npos) << "expected " << message << ": " << error;
     EXPECT_EQ(error.rfind("f.gguf: ", 0), 0u) << error;
     EXPECT_EQ(error.find('\n'), std::string::npos) << error;
@@ -215,8 +215,8 @@ TEST(GgufReaderTest, MalformedMetadataIsNamed) {
   const auto alignment = [](const std::string& type_and_value) {
     return Preamble(0, 1) + Str("general.alignment") + type_and_value;
   };
-  EXPECT_TRUE(Parse(NestedArrays(kGgufMaxArrayDepth)).has_value());
-  EXPECT_TRUE(Parse(alignment(U32(kUint32) + U32(1 << 20))).has_value());
+  EXPECT_TRUE(ParseGguf(NestedArrays(kGgufMaxArrayDepth)).has_value());
+  EXPECT_TRUE(ParseGguf(alignment(U32(kUint32) + U32(1 << 20))).has_value());
   ExpectErrors({
       {"", "4 bytes are expected, but only 0 follow"},
       {"GGML" + U32(3) + U64(0) + U64(0), "does not begin with \"GGUF\""},
@@ -290,13 +290,14 @@ TEST(GgufReaderTest, MalformedTensorsAreNamed) {
 // padding.
 TEST(GgufReaderTest, EveryTruncationIsCaught) {
   const std::string whole = Golden("all_types.gguf");
-  const auto header = Parse(whole);
+  const auto header = ParseGguf(whole);
   ASSERT_TRUE(header.has_value());
   const GgufTensor& last = header->tensors.back();
   const size_t end_bytes = header->data_begin_bytes + last.offset_bytes + last.size_bytes;
   ASSERT_LE(end_bytes, whole.size());
-  for (size_t n = 0; n < end_bytes; ++n) EXPECT_FALSE(Parse(whole.substr(0, n)).has_value()) << n;
-  EXPECT_TRUE(Parse(whole.substr(0, end_bytes)).has_value());
+  for (size_t n = 0; n < end_bytes; ++n)
+    EXPECT_FALSE(ParseGguf(whole.substr(0, n)).has_value()) << n;
+  EXPECT_TRUE(ParseGguf(whole.substr(0, end_bytes)).has_value());
 }
 
 TEST(GgufReaderTest, HostileCountsCostNoMemory) {
@@ -305,7 +306,7 @@ TEST(GgufReaderTest, HostileCountsCostNoMemory) {
   file += std::string(1'000'000, '\xff');
   rusage before{};
   getrusage(RUSAGE_SELF, &before);
-  EXPECT_NE(ErrorOf(file).find("string of"), std::string::npos);
+  EXPECT_NE(GgufErrorOf(file).find("string of"), std::string::npos);
   rusage after{};
   getrusage(RUSAGE_SELF, &after);
   EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 64 * 1024);  // KiB
@@ -327,7 +328,7 @@ class GgufWriterTest : public testing::Test {
 TEST_F(GgufWriterTest, WritesTheBytesOfGgufPy) {
   for (const char* const name : {"all_types.gguf", "aligned.gguf"}) {
     const std::string golden = Golden(name);
-    const auto header = Parse(golden);
+    const auto header = ParseGguf(golden);
     ASSERT_TRUE(header.has_value()) << header.error().message;
     std::string data;
     for (const GgufTensor& tensor : header->tensors)
@@ -358,7 +359,7 @@ TEST_F(GgufWriterTest, EmptyTensorsAndArraysComeBack) {
   ASSERT_TRUE(writer->Append(std::as_bytes(std::span("0123456789abcdef", 16))).has_value());
   ASSERT_TRUE(writer->Commit().has_value());
   const std::string file = ReadTextFile(path).value();
-  const auto header = Parse(file);
+  const auto header = ParseGguf(file);
   ASSERT_TRUE(header.has_value()) << header.error().message;
   EXPECT_TRUE(GetGgufArray<std::string>(*header, "none", "").value()->empty());
   EXPECT_EQ(TensorBytes(file, *header, "second"), "0123456789ab");

@@ -9,33 +9,30 @@
 namespace nibble::formats {
 namespace {
 
-constexpr size_t kSize = kQ40BlockSize;
-constexpr size_t kBytes = kQ40BlockBytes;
-
 TEST(Q40, GgufPysBlocksHaveItsValuesAndPackAgain) {
   const auto blocks = Golden<std::byte>("q4_0_blocks");
   const auto values = Golden<float>("q4_0_values");
-  ASSERT_EQ(blocks.size() / kBytes, 64u);
-  ASSERT_EQ(values.size() / kSize, 64u);
+  ASSERT_EQ(blocks.size() / kQ40BlockBytes, 64u);
+  ASSERT_EQ(values.size() / kQ40BlockSize, 64u);
   for (size_t i = 0; i < 64; ++i) {
-    const auto block = std::span(blocks).subspan(i * kBytes).first<kBytes>();
-    std::array<float, kSize> found;
+    const auto block = std::span(blocks).subspan(i * kQ40BlockBytes).first<kQ40BlockBytes>();
+    std::array<float, kQ40BlockSize> found;
     DequantizeQ40Block(block, found);
-    EXPECT_EQ(std::memcmp(found.data(), &values[i * kSize], sizeof found), 0) << i;
+    EXPECT_EQ(std::memcmp(found.data(), &values[i * kQ40BlockSize], sizeof found), 0) << i;
 
-    std::array<int8_t, kSize> codes;
+    std::array<int8_t, kQ40BlockSize> codes;
     const float scale = UnpackQ40Block(block, codes);
-    std::array<std::byte, kBytes> packed;
+    std::array<std::byte, kQ40BlockBytes> packed;
     PackQ40Block(codes, FloatToFp16(scale), packed);
-    EXPECT_EQ(std::memcmp(packed.data(), block.data(), kBytes), 0) << i;
+    EXPECT_EQ(std::memcmp(packed.data(), block.data(), kQ40BlockBytes), 0) << i;
   }
 }
 
 TEST(Q40, CodesOfTheTwoHalvesShareBytes) {
-  std::array<int8_t, kSize> codes;
-  for (size_t i = 0; i < kSize; ++i) codes[i] = static_cast<int8_t>(i < 16 ? -8 : 7);
+  std::array<int8_t, kQ40BlockSize> codes;
+  for (size_t i = 0; i < kQ40BlockSize; ++i) codes[i] = static_cast<int8_t>(i < 16 ? -8 : 7);
   codes[1] = -7;
-  std::array<std::byte, kBytes> block;
+  std::array<std::byte, kQ40BlockBytes> block;
   PackQ40Block(codes, 0x3c00, block);
   EXPECT_EQ(block[0], std::byte{0x00});
   EXPECT_EQ(block[1], std::byte{0x3c});
@@ -45,12 +42,12 @@ TEST(Q40, CodesOfTheTwoHalvesShareBytes) {
 
 // A converter that takes |d| or flips signs needs code +8 here, which does not exist.
 TEST(Q40, ANegativeScaleKeepsAPositiveExtremeExact) {
-  std::array<int8_t, kSize> codes{};
+  std::array<int8_t, kQ40BlockSize> codes{};
   codes[5] = -8;
   codes[20] = 7;
-  std::array<std::byte, kBytes> block;
+  std::array<std::byte, kQ40BlockBytes> block;
   PackQ40Block(codes, FloatToFp16(-0.0625f), block);
-  std::array<float, kSize> values;
+  std::array<float, kQ40BlockSize> values;
   DequantizeQ40Block(block, values);
   EXPECT_EQ(values[5], 0.5f);
   EXPECT_EQ(values[20], -0.4375f);

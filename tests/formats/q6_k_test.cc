@@ -12,30 +12,29 @@
 namespace nibble::formats {
 namespace {
 
-constexpr size_t kSize = kQ6KBlockSize;
-constexpr size_t kBytes = kQ6KBlockBytes;
-using Values = std::array<float, kSize>;
-using Block = std::array<std::byte, kBytes>;
+using Q6KValues = std::array<float, kQ6KBlockSize>;
+using Q6KBlock = std::array<std::byte, kQ6KBlockBytes>;
 
 TEST(Q6K, GgufPysBlocksHaveItsValues) {
   const auto blocks = Golden<std::byte>("q6_k_blocks");
   const auto values = Golden<float>("q6_k_values");
-  ASSERT_EQ(blocks.size() / kBytes, 8u);
-  ASSERT_EQ(values.size() / kSize, 8u);
+  ASSERT_EQ(blocks.size() / kQ6KBlockBytes, 8u);
+  ASSERT_EQ(values.size() / kQ6KBlockSize, 8u);
   for (size_t i = 0; i < 8; ++i) {
-    Values found;
-    DequantizeQ6KBlock(std::span(blocks).subspan(i * kBytes).first<kBytes>(), found);
-    EXPECT_EQ(std::memcmp(found.data(), &values[i * kSize], sizeof found), 0) << i;
+    Q6KValues found;
+    DequantizeQ6KBlock(std::span(blocks).subspan(i * kQ6KBlockBytes).first<kQ6KBlockBytes>(),
+                       found);
+    EXPECT_EQ(std::memcmp(found.data(), &values[i * kQ6KBlockSize], sizeof found), 0) << i;
   }
 }
 
-double RelativeSquaredError(std::span<const float, kSize> values,
-                            std::span<const std::byte, kBytes> block) {
-  Values found;
+double RelativeSquaredError(std::span<const float, kQ6KBlockSize> values,
+                            std::span<const std::byte, kQ6KBlockBytes> block) {
+  Q6KValues found;
   DequantizeQ6KBlock(block, found);
   double errors = 0;
   double squares = 0;
-  for (size_t i = 0; i < kSize; ++i) {
+  for (size_t i = 0; i < kQ6KBlockSize; ++i) {
     const double error = double{values[i]} - double{found[i]};
     errors += error * error;
     squares += double{values[i]} * double{values[i]};
@@ -44,13 +43,13 @@ double RelativeSquaredError(std::span<const float, kSize> values,
 }
 
 // Every value is within half a step, or one and a half where the codes end.
-void ExpectWithinSteps(std::span<const float, kSize> values,
-                       std::span<const std::byte, kBytes> block) {
-  Values found;
+void ExpectWithinSteps(std::span<const float, kQ6KBlockSize> values,
+                       std::span<const std::byte, kQ6KBlockBytes> block) {
+  Q6KValues found;
   DequantizeQ6KBlock(block, found);
   uint16_t super_bits = 0;
   std::memcpy(&super_bits, &block[208], sizeof super_bits);
-  for (size_t i = 0; i < kSize; ++i) {
+  for (size_t i = 0; i < kQ6KBlockSize; ++i) {
     const auto scale = static_cast<float>(static_cast<int8_t>(block[192 + i / 16]));
     const float step = std::fabs(Fp16ToFloat(super_bits) * scale);
     // float32 rounds the product step * code, up to 32 steps long, by 2^-24 of it.
@@ -66,16 +65,16 @@ TEST(Q6K, RoundsNoWorseThanGgml) {
   for (const auto& [name, most] : {std::pair("gauss", 1.0), {"tails", 1.0}, {"grid", 0.5}}) {
     const auto values = Golden<float>(fmt::format("q6_k_{}_values", name));
     const auto reference = Golden<std::byte>(fmt::format("q6_k_{}_ggml", name));
-    ASSERT_EQ(values.size() / kSize, 8u);
-    ASSERT_EQ(reference.size() / kBytes, 8u);
+    ASSERT_EQ(values.size() / kQ6KBlockSize, 8u);
+    ASSERT_EQ(reference.size() / kQ6KBlockBytes, 8u);
     double total = 0;
     double total_of_ggml = 0;
     for (size_t i = 0; i < 8; ++i) {
-      const auto input = std::span(values).subspan(i * kSize).first<kSize>();
-      Block block;
+      const auto input = std::span(values).subspan(i * kQ6KBlockSize).first<kQ6KBlockSize>();
+      Q6KBlock block;
       ASSERT_TRUE(QuantizeQ6KBlock(input, block));
       ExpectWithinSteps(input, block);
-      const auto of_ggml = std::span(reference).subspan(i * kBytes).first<kBytes>();
+      const auto of_ggml = std::span(reference).subspan(i * kQ6KBlockBytes).first<kQ6KBlockBytes>();
       const double error = RelativeSquaredError(input, block);
       const double error_of_ggml = RelativeSquaredError(input, of_ggml);
       EXPECT_LE(error, 1.1 * error_of_ggml) << name << " " << i;
@@ -87,10 +86,10 @@ TEST(Q6K, RoundsNoWorseThanGgml) {
 }
 
 TEST(Q6K, ZerosAndTinyValues) {
-  Values values{};
-  Block block;
+  Q6KValues values{};
+  Q6KBlock block;
   ASSERT_TRUE(QuantizeQ6KBlock(values, block));
-  Values found;
+  Q6KValues found;
   DequantizeQ6KBlock(block, found);
   EXPECT_EQ(found, values);
 
@@ -107,14 +106,14 @@ TEST(Q6K, ZerosAndTinyValues) {
 }
 
 TEST(Q6K, RefusesWhatHasNoFiniteScale) {
-  Block block;
+  Q6KBlock block;
   for (const float bad :
        {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(), 1e30f}) {
-    Values values{};
+    Q6KValues values{};
     values[17] = bad;
     EXPECT_FALSE(QuantizeQ6KBlock(values, block)) << bad;
   }
-  Values values{};
+  Q6KValues values{};
   values[17] = -65504.0f * 32 * 127;
   EXPECT_TRUE(QuantizeQ6KBlock(values, block));
   ExpectWithinSteps(values, block);

@@ -29,22 +29,22 @@ Json SmallModel() {
             "sliding_attention", "full_attention"}}};
 }
 
-Config Parse(const Json& json) {
+Config ReadSmall(const Json& json) {
   Result<Config> config = ParseConfig(json, "config.json");
   EXPECT_TRUE(config.has_value()) << config.error().message;
   return config.has_value() ? *std::move(config) : Config();
 }
 
 TEST(KvFootprintTest, OwnersAloneCount) {
-  const KvFootprint kv = KvOf(Parse(SmallModel()), 2);
+  const KvFootprint kv = KvOf(ReadSmall(SmallModel()), 2);
   EXPECT_EQ(kv.sliding_bytes_per_token, 2u * 2 * 32 * 2);  // 2 layers, K and V, 32 dims, 2 bytes
   EXPECT_EQ(kv.full_bytes_per_token, 1u * 2 * 64 * 2);
   EXPECT_EQ(kv.FullLengthBytes(1000), 512u * 1000);
-  EXPECT_EQ(KvOf(Parse(SmallModel()), 1).FullLengthBytes(1000), 256u * 1000);
+  EXPECT_EQ(KvOf(ReadSmall(SmallModel()), 1).FullLengthBytes(1000), 256u * 1000);
 }
 
 TEST(KvFootprintTest, AWindowStopsGrowing) {
-  const KvFootprint kv = KvOf(Parse(SmallModel()), 2);
+  const KvFootprint kv = KvOf(ReadSmall(SmallModel()), 2);
   EXPECT_EQ(kv.window_tokens, 16 + 512);
   EXPECT_EQ(kv.WindowedBytes(100), kv.FullLengthBytes(100));
   EXPECT_EQ(kv.WindowedBytes(528), kv.FullLengthBytes(528));
@@ -65,7 +65,7 @@ constexpr uint64_t kPlain = 32 + 64 +                   // per_layer_projection_
                             2 * 32 + 64;                // k_norm
 
 TEST(WeightBytesTest, EachFormat) {
-  const Config config = Parse(SmallModel());
+  const Config config = ReadSmall(SmallModel());
   const auto bytes = [&](WeightFormat format) { return TextWeightBytes(config, format).n_bytes; };
   const auto int4 = [](uint64_t n_values) { return n_values * 18 / 32; };
   EXPECT_EQ(bytes(WeightFormat::kBF16), 2 * (kTokenTable + kPleTable + kLinears + kPlain));
@@ -83,17 +83,17 @@ TEST(WeightBytesTest, EachFormat) {
 
 TEST(WeightBytesTest, AnUntiedHeadStandsOnce) {
   Json json = SmallModel();
-  const uint64_t tied = TextWeightBytes(Parse(json), WeightFormat::kQ4W4A16Emb4).n_bytes;
+  const uint64_t tied = TextWeightBytes(ReadSmall(json), WeightFormat::kQ4W4A16Emb4).n_bytes;
   json["tie_word_embeddings"] = false;
-  EXPECT_EQ(TextWeightBytes(Parse(json), WeightFormat::kQ4W4A16Emb4).n_bytes, tied);
-  EXPECT_EQ(TextWeightBytes(Parse(json), WeightFormat::kBF16).n_bytes,
+  EXPECT_EQ(TextWeightBytes(ReadSmall(json), WeightFormat::kQ4W4A16Emb4).n_bytes, tied);
+  EXPECT_EQ(TextWeightBytes(ReadSmall(json), WeightFormat::kBF16).n_bytes,
             2 * (2 * kTokenTable + kPleTable + kLinears + kPlain));
 }
 
 TEST(WeightBytesTest, TablesThatAreOnlyLookedUpInStayInTheFile) {
   Json json = SmallModel();
   const auto lookup = [&](WeightFormat format) {
-    return TextWeightBytes(Parse(json), format).n_lookup_bytes;
+    return TextWeightBytes(ReadSmall(json), format).n_lookup_bytes;
   };
   EXPECT_EQ(lookup(WeightFormat::kQ4W4A16), 2 * kPleTable);
   EXPECT_EQ(lookup(WeightFormat::kGguf), kPleTable * 18 / 32);
@@ -103,7 +103,7 @@ TEST(WeightBytesTest, TablesThatAreOnlyLookedUpInStayInTheFile) {
 }
 
 TEST(StepBytesTest, GrowWithTheTokens) {
-  const Config config = Parse(SmallModel());
+  const Config config = ReadSmall(SmallModel());
   const uint64_t one = StepBytes(config, 1);
   const uint64_t two = StepBytes(config, 2);
   EXPECT_EQ(StepBytes(config, 101) - one, 100 * (two - one));
@@ -111,10 +111,10 @@ TEST(StepBytesTest, GrowWithTheTokens) {
 }
 
 TEST(WeightBytesTest, AWidenedCodeTakesAByte) {
-  const WeightBytes bytes = TextWeightBytes(Parse(SmallModel()), WeightFormat::kQ4W4A16);
+  const WeightBytes bytes = TextWeightBytes(ReadSmall(SmallModel()), WeightFormat::kQ4W4A16);
   EXPECT_EQ(bytes.n_int4_bytes, kLinears / 2);
   EXPECT_EQ(bytes.n_widened_bytes() - bytes.n_bytes, kLinears / 2);
-  EXPECT_EQ(TextWeightBytes(Parse(SmallModel()), WeightFormat::kW8A8).n_int4_bytes, 0u);
+  EXPECT_EQ(TextWeightBytes(ReadSmall(SmallModel()), WeightFormat::kW8A8).n_int4_bytes, 0u);
 }
 
 }  // namespace

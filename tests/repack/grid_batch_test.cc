@@ -128,26 +128,30 @@ class GridBatch : public testing::Test {
   }
 };
 
-constexpr size_t kGroups = 40000 + 5;  // not a multiple of the lanes
+constexpr size_t kBatchGroups = 40000 + 5;  // not a multiple of the lanes
 
 TEST_F(GridBatch, GroupsOnTheGridAreSolvedAlike) {
   Random random(1);
-  EXPECT_GT(CompareAll(Many(kGroups, [&] { return DrawOnGrid(random, -13, 10); })),
-            kGroups * 98 / 100);
+  EXPECT_GT(CompareAll(Many(kBatchGroups, [&] { return DrawOnGrid(random, -13, 10); })),
+            kBatchGroups * 98 / 100);
 }
 
 TEST_F(GridBatch, AmbiguousGroupsAreSolvedAlike) {
   Random random(2);
-  EXPECT_GT(CompareAll(Many(kGroups, [&] { return DrawAmbiguous(random); })), kGroups * 8 / 10);
+  EXPECT_GT(CompareAll(Many(kBatchGroups, [&] { return DrawAmbiguous(random); })),
+            kBatchGroups * 8 / 10);
 }
 
 TEST_F(GridBatch, EveryMagnitudeIsSolvedAlikeOrLeftOver) {
   Random random(3);
-  const size_t n_solved = CompareAll(Many(kGroups, [&] { return DrawOnGrid(random, -140, 127); }));
-  EXPECT_GT(n_solved, kGroups / 10);  // fp16 reaches over a sixth of these exponents
-  EXPECT_LT(n_solved, kGroups / 5);
-  EXPECT_GT(CompareAll(Many(kGroups, [&] { return DrawOnGrid(random, -24, -12); })), kGroups / 2);
-  EXPECT_GT(CompareAll(Many(kGroups, [&] { return DrawOnGrid(random, 10, 17); })), kGroups / 2);
+  const size_t n_solved =
+      CompareAll(Many(kBatchGroups, [&] { return DrawOnGrid(random, -140, 127); }));
+  EXPECT_GT(n_solved, kBatchGroups / 10);  // fp16 reaches over a sixth of these exponents
+  EXPECT_LT(n_solved, kBatchGroups / 5);
+  EXPECT_GT(CompareAll(Many(kBatchGroups, [&] { return DrawOnGrid(random, -24, -12); })),
+            kBatchGroups / 2);
+  EXPECT_GT(CompareAll(Many(kBatchGroups, [&] { return DrawOnGrid(random, 10, 17); })),
+            kBatchGroups / 2);
 }
 
 TEST_F(GridBatch, GroupsOffTheGridAreLeftOver) {
@@ -158,9 +162,9 @@ TEST_F(GridBatch, GroupsOffTheGridAreLeftOver) {
     bits[column] = static_cast<uint16_t>(bits[column] + random() % 4);
     return bits;
   };
-  const size_t n_solved = CompareAll(Many(kGroups, moved));
-  EXPECT_GT(n_solved, kGroups / 5);
-  EXPECT_LT(n_solved, kGroups * 4 / 5);
+  const size_t n_solved = CompareAll(Many(kBatchGroups, moved));
+  EXPECT_GT(n_solved, kBatchGroups / 5);
+  EXPECT_LT(n_solved, kBatchGroups * 4 / 5);
 }
 
 // Among groups that are fine: their neighbours must not notice.

@@ -10,8 +10,6 @@
 namespace nibble::text {
 namespace {
 
-Tokenizer Small() { return Tokenizer::Parse(SmallTokenizerJson().dump(), "fixture").value(); }
-
 TEST(Detokenizer, HoldsBackAnUnfinishedRunOfBytes) {
   const Tokenizer tokenizer = Small();
   Detokenizer detokenizer(tokenizer);

@@ -47,4 +47,8 @@ inline Json SmallTokenizerJson() {
   return file;
 }
 
+inline Tokenizer Small() {
+  return Tokenizer::Parse(SmallTokenizerJson().dump(), "fixture").value();
+}
+
 }  // namespace nibble::text

@@ -10,8 +10,6 @@ namespace {
 
 using Ids = std::vector<TokenId>;
 
-Tokenizer Small() { return Tokenizer::Parse(SmallTokenizerJson().dump(), "fixture").value(); }
-
 TEST(Tokenizer, MergesByRank) {
   const Tokenizer tokenizer = Small();
   EXPECT_EQ(tokenizer.Encode("abcd", false), (Ids{259, 268, 262}));
