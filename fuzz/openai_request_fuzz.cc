@@ -2,6 +2,7 @@
 // a prompt within the context; whatever is refused, a message that is JSON.
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
 #include "base/check.h"
@@ -19,6 +20,9 @@ nibble::server::ServedModel Model() {
   model.context_tokens = 256;
   model.n_token_ids = model.tokenizer.vocab_size();
   model.stop_ids = {1, 106, 50};
+  model.grammars = std::make_unique<nibble::server::GrammarCache>(
+      std::make_shared<const nibble::grammar::Vocabulary>(
+          nibble::grammar::Vocabulary::Make(model.tokenizer).value()));
   return model;
 }
 
@@ -40,6 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const auto& prompt : request->prompts) {
       CHECK(!prompt.ids.empty() && prompt.ids.size() < 256);
     }
+    if (request->new_constraint != nullptr) CHECK(request->new_constraint() != nullptr);
   }
   Holds(nibble::server::ParseTokenize(body, model));
   Holds(nibble::server::ParseDetokenize(body, model));

@@ -20,6 +20,7 @@
 #include "cli/engine_flags.h"
 #include "cli/model_files.h"
 #include "cli/units.h"
+#include "grammar/vocabulary.h"
 #include "repack/inspect.h"
 #include "server/default_sampling.h"
 #include "server/http.h"
@@ -106,6 +107,12 @@ Result<server::ServedModel> MakeModel(const ServeFlags& flags, const OpenedModel
   NIBBLE_ASSIGN_OR_RETURN(model.sampling, server::ReadDefaultSampling(path));
   NIBBLE_ASSIGN_OR_RETURN(model.stop_ids, StopTokens(path));
   NIBBLE_ASSIGN_OR_RETURN(model.weights, WeightParts(flags));
+  // A tokenizer that cannot write every text serves without structured output.
+  auto vocabulary = grammar::Vocabulary::Make(model.tokenizer);
+  if (vocabulary.has_value()) {
+    model.grammars = std::make_unique<server::GrammarCache>(
+        std::make_shared<const grammar::Vocabulary>(*std::move(vocabulary)));
+  }
   model.engine = std::make_unique<server::EngineThread>(
       server::DriveEngine(*opened.engine), flags.engine.options.max_sequences + flags.max_queue);
   return model;

@@ -81,7 +81,7 @@ Generation::~Generation() {  // NOLINT(bugprone-exception-escape): without memor
   End(&unread);
 }
 
-// The choices of a prompt differ by their seeds alone.
+// The choices of a prompt differ by their seeds alone, each with a constraint of its own.
 std::vector<engine::Request> Generation::EngineRequests() const {
   std::vector<engine::Request> requests;
   for (const Prompt& prompt : request_.prompts) {
@@ -94,6 +94,7 @@ std::vector<engine::Request> Generation::EngineRequests() const {
       }
       request.min_tokens = std::min(request.min_tokens, request.max_tokens);
       request.sampling.seed += static_cast<uint64_t>(i);
+      if (request_.new_constraint != nullptr) request.constraint = request_.new_constraint();
       requests.push_back(std::move(request));
     }
   }

@@ -10,6 +10,7 @@
 #include "base/ascii.h"
 #include "base/json.h"
 #include "server/request_fields.h"
+#include "server/structured_output.h"
 #include "text/chat_value.h"
 
 namespace nibble::server {
@@ -202,6 +203,45 @@ void ReadToolChoice(RequestFields& fields, const Json* tools, GenerationRequest*
   }
 }
 
+std::optional<PartMarks> MarksOf(const text::Tokenizer& tokenizer, std::string_view begin,
+                                 std::string_view end) {
+  const std::optional<text::TokenId> begin_id = tokenizer.IdOf(begin);
+  const std::optional<text::TokenId> end_id = tokenizer.IdOf(end);
+  if (!begin_id.has_value() || !end_id.has_value()) return std::nullopt;
+  return PartMarks{.begin = *begin_id, .end = *end_id};
+}
+
+void ReadStructuredOutput(RequestFields& fields, std::string_view body, const ServedModel& model,
+                          bool thinks, GenerationRequest* request) {
+  const std::optional<AnswerShape> shape = ReadAnswerShape(fields, body);
+  if (!shape.has_value() || fields.error().has_value()) return;
+  if (!request->begun_call.empty()) {
+    fields.Fault(BadField(shape->field,
+                          "{}: not together with a tool_choice that makes the answer a call",
+                          shape->field));
+    return;
+  }
+  if (model.grammars == nullptr) {
+    fields.Fault(
+        BadField(shape->field, "{}: not supported with this model's tokenizer", shape->field));
+    return;
+  }
+  const auto grammar = model.grammars->Get(*shape);
+  if (!grammar.has_value()) {
+    fields.Fault(BadField(shape->field, "{}: {}", shape->field, grammar.error().message));
+    return;
+  }
+  std::optional<PartMarks> thought;
+  std::optional<PartMarks> call;
+  if (thinks) thought = MarksOf(model.tokenizer, "<|channel>", "<channel|>");
+  if (request->tool_choice == ToolChoice::kAuto) {
+    call = MarksOf(model.tokenizer, "<|tool_call>", "<tool_call|>");
+  }
+  request->new_constraint = [grammar = *grammar, thought, call] {
+    return NewAnswerConstraint(grammar, thought, call);
+  };
+}
+
 void RefuseForChat(RequestFields& fields) {
   fields.Refuse("functions", nullptr, "not supported; use tools");
   fields.Refuse("function_call", nullptr, "not supported; use tool_choice");
@@ -265,8 +305,9 @@ ApiResult<GenerationRequest> Finish(RequestFields& fields, GenerationRequest req
   return request;
 }
 
-ApiResult<GenerationRequest> ReadChat(const Json& body, const ServedModel& model) {
-  RequestFields fields(body);
+ApiResult<GenerationRequest> ReadChat(const Json& json, std::string_view body,
+                                      const ServedModel& model) {
+  RequestFields fields(json);
   GenerationRequest request;
   text::ChatOptions chat = model.chat;
   ReadCommon(fields, model, &request);
@@ -276,6 +317,7 @@ ApiResult<GenerationRequest> ReadChat(const Json& body, const ServedModel& model
   const Json* messages = fields.Find("messages");
   const Json* tools = fields.Find("tools");
   ReadToolChoice(fields, tools, &request);
+  ReadStructuredOutput(fields, body, model, chat.enable_thinking, &request);
   RefuseForChat(fields);
   if (messages == nullptr) fields.Fault(BadField("messages", "messages: expected a list"));
   if (fields.error().has_value()) return std::unexpected(*fields.error());
@@ -325,8 +367,9 @@ void ReadPrompts(RequestFields& fields, const ServedModel& model, GenerationRequ
   }
 }
 
-ApiResult<GenerationRequest> ReadCompletion(const Json& body, const ServedModel& model) {
-  RequestFields fields(body);
+ApiResult<GenerationRequest> ReadCompletion(const Json& json, std::string_view body,
+                                            const ServedModel& model) {
+  RequestFields fields(json);
   GenerationRequest request;
   request.is_chat = false;
   ReadCommon(fields, model, &request);
@@ -339,6 +382,7 @@ ApiResult<GenerationRequest> ReadCompletion(const Json& body, const ServedModel&
   request.engine.prompt_logprobs = request.echo && request.engine.logprobs;
   fields.Refuse("suffix", "", "not supported");
   fields.Refuse("best_of", request.n, "not supported beyond n");
+  ReadStructuredOutput(fields, body, model, /*thinks=*/false, &request);
   ReadPrompts(fields, model, &request);
   return Finish(fields, std::move(request), model);
 }
@@ -347,20 +391,20 @@ ApiResult<GenerationRequest> ReadCompletion(const Json& body, const ServedModel&
 
 ApiResult<GenerationRequest> ParseChatRequest(std::string_view body, const ServedModel& model) {
   const auto json = ParseBody(body);
-  return json.has_value() ? ReadChat(*json, model) : std::unexpected(json.error());
+  return json.has_value() ? ReadChat(*json, body, model) : std::unexpected(json.error());
 }
 
 ApiResult<GenerationRequest> ParseCompletionRequest(std::string_view body,
                                                     const ServedModel& model) {
   const auto json = ParseBody(body);
-  return json.has_value() ? ReadCompletion(*json, model) : std::unexpected(json.error());
+  return json.has_value() ? ReadCompletion(*json, body, model) : std::unexpected(json.error());
 }
 
 ApiResult<GenerationRequest> ParseInvocation(std::string_view body, const ServedModel& model) {
   const auto json = ParseBody(body);
   if (!json.has_value()) return std::unexpected(json.error());
-  return text::Member(*json, "messages") != nullptr ? ReadChat(*json, model)
-                                                    : ReadCompletion(*json, model);
+  return text::Member(*json, "messages") != nullptr ? ReadChat(*json, body, model)
+                                                    : ReadCompletion(*json, body, model);
 }
 
 ApiResult<Prompt> ParseTokenize(std::string_view body, const ServedModel& model) {

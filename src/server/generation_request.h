@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +35,7 @@ struct GenerationRequest {
   engine::Request engine;  // of every choice, without the prompt; the seed is the first choice's
   std::vector<std::string> stop;
   bool echo = false;  // the prompt's text before the answer's
+  std::function<std::shared_ptr<TokenConstraint>()> new_constraint;  // of a choice; null: free
 
   ToolChoice tool_choice = ToolChoice::kNone;
   text::AnswerFormat format = text::AnswerFormat::kPlain;

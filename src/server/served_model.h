@@ -8,6 +8,7 @@
 
 #include "engine/sampler.h"
 #include "server/engine_thread.h"
+#include "server/structured_output.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 
@@ -30,6 +31,7 @@ struct ServedModel {
   int64_t context_tokens = 0;
   int64_t n_token_ids = 0;
   std::vector<WeightPart> weights = {};
+  std::unique_ptr<GrammarCache> grammars = nullptr;  // null: no structured output
   std::unique_ptr<EngineThread> engine = nullptr;
 };
 

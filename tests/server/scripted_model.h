@@ -159,18 +159,23 @@ inline ServedModel ScriptedModel(ScriptedEngine::Script script,
   model.stop_ids = {1, 106, 50};
   model.context_tokens = 512;
   model.n_token_ids = TinyTokenizer().vocab_size();
+  static const auto vocabulary = std::make_shared<const grammar::Vocabulary>(
+      grammar::Vocabulary::Make(TinyTokenizer()).value());
+  model.grammars = std::make_unique<GrammarCache>(vocabulary);
   model.engine = std::make_unique<EngineThread>(
       std::make_unique<ScriptedEngine>(std::move(script), options, std::move(view)), max_requests);
   return model;
 }
 
-// Waits until it holds, for ten seconds at most; whether it does.
+// Waits until it holds; whether it does. The limit is for what never happens, however slow the
+// machine.
 inline bool Eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 10'000; ++i) {
-    if (condition()) return true;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(5);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  return false;
+  return true;
 }
 
 }  // namespace nibble::server
