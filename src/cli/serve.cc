@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/checksums.h"
+#include "checkpoint/gguf_file.h"
 #include "cli/command.h"
 #include "cli/engine_flags.h"
 #include "cli/model_files.h"
@@ -37,6 +40,7 @@ struct ServeFlags {
   std::string kv_memory = "4GiB";
   int max_queue = 64;
   bool thinking = false;
+  bool checks_files = true;
   double drain_s = 30;
   server::HttpOptions http;
   server::ServiceOptions service;
@@ -125,9 +129,19 @@ struct Loading {
   std::atomic<bool> done = false;
 };
 
+// Beside the loading, which reads the same files: one thread's work.
+std::future<Status> CheckFiles(const ServeFlags& flags) {
+  const bool has_sums = flags.checks_files && !checkpoint::IsGgufPath(flags.engine.model);
+  return std::async(std::launch::async, [has_sums, model = flags.engine.model] {
+    return has_sums ? checkpoint::CheckSha256Sums(model) : Status();
+  });
+}
+
 Status Load(const ServeFlags& flags, server::Service& service, OpenedModel* opened) {
+  std::future<Status> checksums = CheckFiles(flags);
   NIBBLE_ASSIGN_OR_RETURN(*opened, OpenModel(flags.engine));
   NIBBLE_ASSIGN_OR_RETURN(server::ServedModel model, MakeModel(flags, *opened));
+  NIBBLE_RETURN_IF_ERROR(checksums.get());
   fmt::print(stderr,
              "{}: loaded in {:.1f} s, {} kernels, {} threads; context {} tokens, {} for keys and "
              "values\n",
@@ -230,6 +244,8 @@ void AddServiceFlags(CLI::App* command, ServeFlags* flags) {
   command->add_option("--cors-origin", flags->service.cors_origin,
                       "Let web pages of this origin call; *: of any");
   command->add_flag("--thinking", flags->thinking, "Let the model think unless a request says no");
+  command->add_flag("!--no-checksums", flags->checks_files,
+                    "Serve without a look at whether the files are those of SHA256SUMS");
   command->add_option("--max-queue", flags->max_queue, "Requests that may wait; others get 429")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import http.client
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -294,6 +296,21 @@ def test_a_second_signal_ends_at_once(start: Start) -> None:
 def test_a_model_that_does_not_load(nibble: Run, tmp_path: Path) -> None:
     done = nibble("serve", tmp_path, "--port", "0", timeout=NEVER_S)
     assert done.returncode == 2 and str(tmp_path) in done.stderr
+
+
+def test_damaged_files_are_not_served(start: Start, nibble: Run, tiny: Path, tmp_path: Path) -> None:
+    """Case D9 of the field reports: a file that is not what SHA256SUMS says."""
+    model = tmp_path / "tiny"
+    shutil.copytree(tiny, model)
+    shards = sorted(model.glob("*.safetensors"))
+    (model / "SHA256SUMS").write_text("".join(f"{hashlib.sha256(shard.read_bytes()).hexdigest()}  {shard.name}\n" for shard in shards))
+    assert start(model=model).get("/health")[0] == 200
+    data = bytearray(shards[1].read_bytes())
+    data[-1] ^= 1
+    shards[1].write_bytes(data)
+    done = nibble("serve", model, "--port", "0", timeout=NEVER_S)
+    assert done.returncode == 2 and f"{shards[1].name}: damaged" in done.stderr
+    assert start("--no-checksums", model=model).get("/health")[0] == 200
 
 
 def test_log(start: Start) -> None:
