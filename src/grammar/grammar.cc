@@ -54,16 +54,17 @@ class Constraint : public TokenConstraint {
     if (masks_.size() >= kMaxMasks) masks_.clear();
     Words& words = masks_[state];
     words.resize(grammar_->vocabulary().n_words());
-    if (!Fill(state, words)) std::ranges::fill(words, 0);
+    int64_t work = kMaxWork;
+    if (!Fill(state, words, work)) std::ranges::fill(words, 0);
+    grammar_->CountMaskSteps(kMaxWork - work);
     return words;
   }
 
   // false: too much work.
-  bool Fill(StateId state, Words& words) {
+  bool Fill(StateId state, Words& words, int64_t& work) {
     const Vocabulary& vocabulary = grammar_->vocabulary();
     const std::span<const Vocabulary::TreeNode> tree = vocabulary.tree();
     const auto accept = [&](uint32_t i, StateId) { vocabulary.AddTokens(i, words); };
-    int64_t work = kMaxWork;
     const std::span<const StackId> open = machine_->stacks(state);
     if (open.size() > kMaxStacksApart) {
       return Walk(*machine_, vocabulary, state, 0, static_cast<uint32_t>(tree.size()), 0, work,
@@ -124,6 +125,7 @@ Result<std::shared_ptr<const Grammar>> Grammar::Checked(
   if (is_empty && !constraint->is_complete()) {
     return Fail("too large: its first token takes more than {} steps to find", kMaxWork);
   }
+  grammar->masks().WarmUp(kMaxWork);
   return grammar;
 }
 

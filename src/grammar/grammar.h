@@ -2,13 +2,16 @@
 //
 // A grammar's program runs over bytes; a walk through the vocabulary's tree tells which tokens it
 // accepts. What a token does within the rule on top of the stack is the same wherever that rule was
-// called from, so it is worked out once for each node and kept with the grammar; only tokens that
-// end that rule and go on are looked at again, and a state that comes back costs nothing. Costs are
-// bounded: the program's size, and the work for a mask, behind which a grammar is refused or, if it
-// happens in mid-answer, allows no further token. Tested by grammar_test.cc, fuzz/grammar_fuzz.cc
-// and tests/interop/test_grammar.py.
+// called from, so it is worked out once for each node and kept with the grammar: when the grammar
+// is made for the nodes that cost most, else when first needed. Only tokens that end that rule and
+// go on are looked at again, and a state that comes back costs nothing. Costs are bounded: the
+// program's size, and the work for a mask, behind which a grammar is refused or, if it happens in
+// mid-answer, allows no further token. Tested by grammar_test.cc, fuzz/grammar_fuzz.cc and
+// tests/interop/test_grammar.py.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -51,6 +54,10 @@ class Grammar {
   const Program& program() const { return *program_; }
   const Vocabulary& vocabulary() const { return *vocabulary_; }
   RuleMasks& masks() const { return *masks_; }
+  // What the masks of all requests have cost so far, in the steps of rule_masks.h; not what was
+  // worked out when the grammar was made.
+  int64_t n_mask_steps() const { return n_mask_steps_; }
+  void CountMaskSteps(int64_t n_steps) const { n_mask_steps_ += n_steps; }
 
  private:
   static Result<std::shared_ptr<const Grammar>> Checked(
@@ -59,6 +66,7 @@ class Grammar {
   std::unique_ptr<const Program> program_;
   std::shared_ptr<const Vocabulary> vocabulary_;
   std::unique_ptr<RuleMasks> masks_;
+  mutable std::atomic<int64_t> n_mask_steps_ = 0;
 };
 
 }  // namespace nibble::grammar

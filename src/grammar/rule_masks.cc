@@ -6,8 +6,9 @@
 namespace nibble::grammar {
 namespace {
 
-constexpr size_t kMaxRuleMasks = 1000;         // of 32 kilobytes
-constexpr int64_t kMaxMachineStates = 50'000;  // of a kilobyte
+constexpr size_t kMaxRuleMasks = 256;  // of 32 kilobytes
+constexpr size_t kMaxWarm = 100;
+constexpr int64_t kMaxMachineStates = 20'000;  // of a kilobyte
 
 }  // namespace
 
@@ -16,6 +17,19 @@ std::shared_ptr<const RuleMask> RuleMasks::MaskOf(NodeId node, int64_t& work) {
   if (masks_.size() > kMaxRuleMasks) masks_.clear();
   if (machine_->n_states() > kMaxMachineStates) machine_ = std::make_unique<Machine>(program_);
   return Find(node, work);
+}
+
+void RuleMasks::WarmUp(int64_t work) {
+  constexpr int kManyBytes = 24;  // more than hexadecimal digits are
+  for (size_t node = 0; node < program_.nodes.size() && masks_.size() < kMaxWarm && work > 0;
+       ++node) {
+    int n_bytes = 0;
+    for (const ByteEdge& edge : program_.nodes[node].bytes) {
+      if (edge.first < 0x80) n_bytes += std::min<int>(edge.last, 0x7F) - edge.first + 1;
+    }
+    const bool has_twin = program_.nodes[node].twin.n_bytes >= Vocabulary::kMaxShort / 2;
+    if (n_bytes >= kManyBytes && !has_twin) MaskOf(static_cast<NodeId>(node), work);
+  }
 }
 
 // NOLINTNEXTLINE(misc-no-recursion): a twin's twin comes from an outer repetition, of few.

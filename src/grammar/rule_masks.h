@@ -60,6 +60,9 @@ class RuleMasks {
 
   // Null: too much work.
   std::shared_ptr<const RuleMask> MaskOf(NodeId node, int64_t& work);
+  // Works out beforehand those that cost most, as far as `work` goes: of nodes that read many
+  // characters and have no twin to learn from.
+  void WarmUp(int64_t work);
 
  private:
   std::shared_ptr<const RuleMask> Find(NodeId node, int64_t& work);

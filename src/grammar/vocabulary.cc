@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 namespace nibble::grammar {
 namespace {
@@ -30,12 +31,19 @@ std::string TextOf(const text::Tokenizer& tokenizer, int32_t id) {
 }  // namespace
 
 Result<Vocabulary> Vocabulary::Make(const text::Tokenizer& tokenizer) {
+  std::vector<std::string> tokens;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) tokens.push_back(TextOf(tokenizer, id));
+  return Make(std::move(tokens));
+}
+
+Result<Vocabulary> Vocabulary::Make(std::vector<std::string> tokens) {
   Vocabulary vocabulary;
+  vocabulary.bytes_ = std::move(tokens);
   std::array<bool, 256> is_spelled = {};
-  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    const std::string& bytes = vocabulary.bytes_.emplace_back(TextOf(tokenizer, id));
-    if (bytes.size() == 1) is_spelled[static_cast<uint8_t>(bytes[0])] = true;
-    if (!bytes.empty()) vocabulary.token_ids_.push_back(id);
+  for (size_t id = 0; id < vocabulary.bytes_.size(); ++id) {
+    const std::string& token = vocabulary.bytes_[id];
+    if (token.size() == 1) is_spelled[static_cast<uint8_t>(token[0])] = true;
+    if (!token.empty()) vocabulary.token_ids_.push_back(static_cast<int32_t>(id));
   }
   const auto unspelled = std::ranges::find(is_spelled, false);
   if (unspelled != is_spelled.end()) {

@@ -28,6 +28,8 @@ class Vocabulary {
 
   // Errors: a byte that no token spells alone, so that some texts cannot be written.
   static Result<Vocabulary> Make(const text::Tokenizer& tokenizer);
+  // The same of the tokens' bytes by id; empty: a token that no text contains.
+  static Result<Vocabulary> Make(std::vector<std::string> tokens);
 
   std::span<const TreeNode> tree() const { return tree_; }
   // The token's bytes; none if it is special or not in the vocabulary.
