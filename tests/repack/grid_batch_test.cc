@@ -173,7 +173,7 @@ TEST_F(GridBatch, OddGroupsAreLeftOverAlone) {
   const std::array<uint16_t, 9> odd = {0x0000, 0x8000, 0x7f80, 0xff80, 0x7fc0,
                                        0x0001, 0x807f, 0x7f7f, 0xff7f};
   size_t n_odd = 0;
-  const size_t n_solved = CompareAll(Many(kGroups, [&] {
+  const size_t n_solved = CompareAll(Many(kBatchGroups, [&] {
     Bits bits = DrawOnGrid(random, -13, 10);
     const uint16_t value = odd[random() % odd.size()];
     const size_t kind = random() % 8;
@@ -185,19 +185,19 @@ TEST_F(GridBatch, OddGroupsAreLeftOverAlone) {
     n_odd += kind < 3 ? 1 : 0;
     return bits;
   }));
-  EXPECT_GE(n_solved, (kGroups - n_odd) * 98 / 100);
-  EXPECT_LT(n_solved, kGroups - n_odd / 2);
+  EXPECT_GE(n_solved, (kBatchGroups - n_odd) * 98 / 100);
+  EXPECT_LT(n_solved, kBatchGroups - n_odd / 2);
 }
 
 TEST_F(GridBatch, AnyBitsAtAll) {
   Random random(6);
-  CompareAll(Many(kGroups, [&] {
+  CompareAll(Many(kBatchGroups, [&] {
     Bits bits;
     for (uint16_t& value : bits) value = static_cast<uint16_t>(random());
     return bits;
   }));
   // Few different values near each other, so that intervals touch in single points.
-  CompareAll(Many(kGroups, [&] {
+  CompareAll(Many(kBatchGroups, [&] {
     const auto base = static_cast<uint16_t>(0x3c00 + random() % 0x400);
     Bits bits;
     for (uint16_t& value : bits) {
