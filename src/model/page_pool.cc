@@ -21,7 +21,7 @@ BlockKey KeyOf(const Block* parent, std::span<const int32_t> tokens) {
 
 }  // namespace
 
-void Page::Free::operator()(std::byte* bytes) const { std::free(bytes); }
+void Page::Free::operator()(std::byte* memory) const { std::free(memory); }
 
 size_t PagePool::HashKey::operator()(const BlockKey& key) const {
   auto hash = static_cast<uint64_t>(key.parent_id);

@@ -10,11 +10,6 @@
 namespace nibble::server {
 namespace {
 
-const ServedModel& Model() {
-  static const ServedModel model = ScriptedModel(Says("<turn|>"));
-  return model;
-}
-
 Json Hello() { return {{"messages", Json::array({{{"role", "user"}, {"content", "Hello"}}})}}; }
 
 Json With(Json body, std::string_view name, Json value) {
@@ -23,13 +18,13 @@ Json With(Json body, std::string_view name, Json value) {
 }
 
 GenerationRequest Chat(const Json& body) {
-  auto request = ParseChatRequest(body.dump(), Model());
+  auto request = ParseChatRequest(body.dump(), SilentModel());
   EXPECT_TRUE(request.has_value()) << (request.has_value() ? "" : request.error().message);
   return request.has_value() ? *std::move(request) : GenerationRequest();
 }
 
 ApiError ChatError(const Json& body) {
-  const auto request = ParseChatRequest(body.dump(), Model());
+  const auto request = ParseChatRequest(body.dump(), SilentModel());
   EXPECT_FALSE(request.has_value()) << body.dump();
   return request.has_value() ? ApiError() : request.error();
 }
@@ -81,7 +76,7 @@ TEST(GenerationRequest, FieldsOutOfRangeAreNamed) {
   EXPECT_EQ(ChatError(With(Hello(), "model", "gpt-4")).status, 404);
   EXPECT_EQ(Chat(With(Hello(), "model", "alias")).model, "alias");
   EXPECT_EQ(Chat(With(Hello(), "temperature", nullptr)).engine.sampling.temperature,
-            Model().sampling.temperature);
+            SilentModel().sampling.temperature);
 }
 
 // The table of docs/SERVING.md.
@@ -129,21 +124,21 @@ TEST(GenerationRequest, ValidShapesOfMessages) {
 }
 
 TEST(GenerationRequest, PromptLongerThanTheContextIsRefusedWithBothNumbers) {
-  std::vector<int> ids(Model().context_tokens + 1, 300);
+  std::vector<int> ids(SilentModel().context_tokens + 1, 300);
   Json body = {{"prompt", ids}};
-  const auto refused = ParseCompletionRequest(body.dump(), Model());
+  const auto refused = ParseCompletionRequest(body.dump(), SilentModel());
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, "context_length_exceeded");
   EXPECT_NE(refused.error().message.find("512"), std::string::npos);
   EXPECT_NE(refused.error().message.find("513"), std::string::npos);
-  ids.resize(Model().context_tokens - 1);
+  ids.resize(SilentModel().context_tokens - 1);
   body["prompt"] = ids;
-  EXPECT_TRUE(ParseCompletionRequest(body.dump(), Model()).has_value());
+  EXPECT_TRUE(ParseCompletionRequest(body.dump(), SilentModel()).has_value());
 }
 
 TEST(GenerationRequest, PromptsOfCompletions) {
   const auto prompts = [](const char* body) {
-    return ParseCompletionRequest(body, Model()).value().prompts;
+    return ParseCompletionRequest(body, SilentModel()).value().prompts;
   };
   EXPECT_EQ(prompts(R"({"prompt":"a"})")[0].ids, (std::vector<int32_t>{2, Ids("a")[0]}));
   EXPECT_EQ(prompts(R"({"prompt":"<bos>a"})")[0].ids, (std::vector<int32_t>{2, Ids("a")[0]}));
@@ -153,7 +148,7 @@ TEST(GenerationRequest, PromptsOfCompletions) {
   for (const char* body : {R"({"prompt":[]})", R"({"prompt":[[]]})", R"({"prompt":[1,"a"]})",
                            R"({"prompt":[99999]})", R"({"prompt":{}})", R"({})",
                            R"({"prompt":"a","suffix":"b"})", R"({"prompt":"a","best_of":2})"}) {
-    EXPECT_FALSE(ParseCompletionRequest(body, Model()).has_value()) << body;
+    EXPECT_FALSE(ParseCompletionRequest(body, SilentModel()).has_value()) << body;
   }
 }
 
@@ -191,7 +186,7 @@ TEST(GenerationRequest, HostileBodiesAreRefused) {
         "{\"messages\":" + std::string(3000, '[') + std::string(3000, ']') + "}",
         "{\"tools\":" + std::string(100'000, '['), std::string("{\"\xff\xfe\":1}"),
         std::string("{\"n\":1,\"n\":2}"), std::string("{\"temperature\":1e400}")}) {
-    const auto refused = ParseChatRequest(body, Model());
+    const auto refused = ParseChatRequest(body, SilentModel());
     ASSERT_FALSE(refused.has_value()) << body.substr(0, 50);
     EXPECT_EQ(refused.error().status, 400);
     EXPECT_TRUE(Json::accept(ErrorBody(refused.error())));
@@ -217,7 +212,7 @@ TEST(GenerationRequest, MutatedBodiesAreAnsweredOrRefused) {
       const size_t at = below(mutated.size());
       mutated.replace(at, below(6), pieces[below(pieces.size())]);
     }
-    const auto request = ParseChatRequest(mutated, Model());
+    const auto request = ParseChatRequest(mutated, SilentModel());
     if (!request.has_value()) {
       ASSERT_LT(request.error().status, 500) << mutated;
     }
@@ -225,12 +220,14 @@ TEST(GenerationRequest, MutatedBodiesAreAnsweredOrRefused) {
 }
 
 TEST(GenerationRequest, TokenizeAndDetokenize) {
-  EXPECT_EQ(ParseTokenize(R"({"prompt":"a"})", Model()).value().ids.size(), 2u);
-  EXPECT_EQ(ParseTokenize(R"({"prompt":"a","add_special_tokens":false})", Model())->ids, Ids("a"));
-  EXPECT_EQ(ParseTokenize(Hello().dump(), Model())->ids, Chat(Hello()).prompts[0].ids);
-  EXPECT_FALSE(ParseTokenize("{}", Model()).has_value());
-  EXPECT_EQ(ParseDetokenize(R"({"tokens":[5,6]})", Model()).value(), (std::vector<int32_t>{5, 6}));
-  EXPECT_FALSE(ParseDetokenize(R"({"tokens":[-1]})", Model()).has_value());
+  EXPECT_EQ(ParseTokenize(R"({"prompt":"a"})", SilentModel()).value().ids.size(), 2u);
+  EXPECT_EQ(ParseTokenize(R"({"prompt":"a","add_special_tokens":false})", SilentModel())->ids,
+            Ids("a"));
+  EXPECT_EQ(ParseTokenize(Hello().dump(), SilentModel())->ids, Chat(Hello()).prompts[0].ids);
+  EXPECT_FALSE(ParseTokenize("{}", SilentModel()).has_value());
+  EXPECT_EQ(ParseDetokenize(R"({"tokens":[5,6]})", SilentModel()).value(),
+            (std::vector<int32_t>{5, 6}));
+  EXPECT_FALSE(ParseDetokenize(R"({"tokens":[-1]})", SilentModel()).has_value());
 }
 
 }  // namespace

@@ -178,4 +178,10 @@ inline bool Eventually(const std::function<bool()>& condition) {
   return true;
 }
 
+// Ends every answer at once.
+inline const ServedModel& SilentModel() {
+  static const ServedModel kModel = ScriptedModel(Says("<turn|>"));
+  return kModel;
+}
+
 }  // namespace nibble::server

@@ -9,18 +9,13 @@
 namespace nibble::server {
 namespace {
 
-const ServedModel& Model() {
-  static const ServedModel model = ScriptedModel(Says("<turn|>"));
-  return model;
-}
-
-constexpr std::string_view kHello = R"("messages":[{"role":"user","content":"Hello"}])";
-constexpr std::string_view kTools = R"(,"tools":[{"type":"function","function":{"name":"f"}}])";
+constexpr std::string_view kMessages = R"("messages":[{"role":"user","content":"Hello"}])";
+constexpr std::string_view kOneTool = R"(,"tools":[{"type":"function","function":{"name":"f"}}])";
 constexpr std::string_view kNumberA =
     R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]})";
 
 ApiResult<GenerationRequest> Parse(std::string_view more) {
-  return ParseChatRequest(fmt::format("{{{}{}}}", kHello, more), Model());
+  return ParseChatRequest(fmt::format("{{{}{}}}", kMessages, more), SilentModel());
 }
 
 std::string SchemaFormat(std::string_view schema) {
@@ -33,7 +28,7 @@ std::string SchemaFormat(std::string_view schema) {
 bool Allows(const ApiResult<GenerationRequest>& request, std::string_view text) {
   EXPECT_TRUE(request.has_value()) << request.error().message;
   const std::shared_ptr<TokenConstraint> constraint = request->new_constraint();
-  std::vector<uint64_t> mask(static_cast<size_t>(Model().n_token_ids + 63) / 64);
+  std::vector<uint64_t> mask(static_cast<size_t>(SilentModel().n_token_ids + 63) / 64);
   for (const int32_t id : Ids(text)) {
     constraint->FillMask(mask);
     const auto bit = static_cast<size_t>(id);
@@ -70,7 +65,8 @@ TEST(StructuredOutput, EveryFieldThatAsksForIt) {
     EXPECT_TRUE(Allows(Parse(more), "no")) << more;
     EXPECT_FALSE(Allows(Parse(more), "n")) << more;
   }
-  const auto completion = ParseCompletionRequest(R"({"prompt":"a","guided_regex":"x"})", Model());
+  const auto completion =
+      ParseCompletionRequest(R"({"prompt":"a","guided_regex":"x"})", SilentModel());
   EXPECT_TRUE(Allows(completion, "x"));
 }
 
@@ -103,7 +99,7 @@ TEST(StructuredOutput, RefusesWithTheFieldsName) {
       {R"(,"guided_grammar":"root ::= x")", "guided_grammar", "guided_grammar"},
       {R"(,"structured_outputs":{"grammar":"x"})", "structured_outputs.grammar", "grammar"},
       {R"(,"guided_regex":"a","guided_choice":["a"])", "guided_choice", "guided_regex"},
-      {fmt::format(R"(,"guided_regex":"a"{},"tool_choice":"required")", kTools), "guided_regex",
+      {fmt::format(R"(,"guided_regex":"a"{},"tool_choice":"required")", kOneTool), "guided_regex",
        "tool_choice"}};
   for (const auto& [more, param, part] : cases) {
     const auto request = Parse(more);
@@ -119,7 +115,7 @@ TEST(StructuredOutput, ThoughtsAndCalls) {
   const std::string shape = R"(,"guided_choice":["yes"])";
   const auto plain = Parse(shape);
   const auto thinking = Parse(shape + R"(,"reasoning_effort":"high")");
-  const auto tools = Parse(shape + std::string(kTools));
+  const auto tools = Parse(shape + std::string(kOneTool));
   EXPECT_FALSE(Allows(plain, "<|channel>thought\nhm<channel|>yes"));
   EXPECT_TRUE(Allows(thinking, "<|channel>thought\nhm<channel|>yes"));
   EXPECT_TRUE(Allows(thinking, "yes"));
@@ -132,11 +128,11 @@ TEST(StructuredOutput, ThoughtsAndCalls) {
   EXPECT_FALSE(Allows(tools, "<|tool_call>call:f{}"));
   EXPECT_FALSE(Allows(tools, "<|tool_call>call:f{}<tool_call|>yes"));
   EXPECT_FALSE(Allows(tools, "yes<|tool_call>call:f{}<tool_call|>"));
-  EXPECT_TRUE(Allows(Parse(shape + std::string(kTools) + R"(,"tool_choice":"none")"), "yes"));
+  EXPECT_TRUE(Allows(Parse(shape + std::string(kOneTool) + R"(,"tool_choice":"none")"), "yes"));
 }
 
 TEST(GrammarCache, KeepsTheGrammarsUsedLast) {
-  GrammarCache& cache = *Model().grammars;
+  GrammarCache& cache = *SilentModel().grammars;
   const auto get = [&](const std::string& text) {
     return cache.Get({.kind = AnswerShape::Kind::kRegex, .text = text}).value();
   };
