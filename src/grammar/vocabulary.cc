@@ -32,6 +32,7 @@ std::string TextOf(const text::Tokenizer& tokenizer, int32_t id) {
 
 Result<Vocabulary> Vocabulary::Make(const text::Tokenizer& tokenizer) {
   std::vector<std::string> tokens;
+  tokens.reserve(static_cast<size_t>(tokenizer.vocab_size()));
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) tokens.push_back(TextOf(tokenizer, id));
   return Make(std::move(tokens));
 }
