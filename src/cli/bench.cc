@@ -127,8 +127,11 @@ void PrintServer(const Json& facts, const Json& summary) {
                row["slowest"].get<double>(), row["fastest"].get<double>());
     if (row.contains("fixed_s")) fmt::print("; fixed {:.3f} s", row["fixed_s"].get<double>());
     if (row.contains("first_token_s")) {
-      fmt::print("; prompt and answer {:.1f} tok/s; first token after {:.3f} s",
-                 row["total_tokens_per_s"].get<double>(), row["first_token_s"].get<double>());
+      const Json& first_s = row["first_token_s"];
+      fmt::print("; prompt and answer {:.1f} tok/s; {}", row["total_tokens_per_s"].get<double>(),
+                 first_s.is_null()
+                     ? "no text came, so no time of a first token"
+                     : fmt::format("first token after {:.3f} s", first_s.get<double>()));
     }
     fmt::print("\n");
   }

@@ -88,12 +88,12 @@ class ServerBench {
       const auto n_output = static_cast<double>(reply.n_completion_tokens);
       output_rates.push_back(n_output / reply.time_s);
       total_rates.push_back((n_output + static_cast<double>(n_prompt_tokens)) / reply.time_s);
-      first_token_s.push_back(reply.first_token_s);
+      if (reply.first_token_s > 0) first_token_s.push_back(reply.first_token_s);
     }
     Json row = Row("long prompt", n_context, 1, output_rates);
     row["prompt_tokens"] = n_prompt_tokens;
     row["total_tokens_per_s"] = Median(total_rates);
-    row["first_token_s"] = Median(first_token_s);
+    row["first_token_s"] = first_token_s.empty() ? Json() : Json(Median(first_token_s));
     row["runs_first_token_s"] = first_token_s;
     return row;
   }

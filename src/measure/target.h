@@ -60,7 +60,7 @@ struct Reply {
   int64_t n_completion_tokens = 0;
   int64_t n_cached_tokens = 0;  // of the prompt, not read again
   double time_s = 0;
-  double first_token_s = 0;  // if streamed
+  double first_token_s = 0;  // if streamed; 0: no text came
   int n_attempts = 1;
 };
 
