@@ -17,9 +17,9 @@ PER_TOKEN_S, FIXED_S = 0.001, 0.05
 class Steady:
     """Takes FIXED_S and PER_TOKEN_S a token, so that the right figures are known; counts a token a word."""
 
-    def __init__(self, cached: float = 0, stops_at: int = 10**6) -> None:
+    def __init__(self, cached: float = 0, stops_at: int = 10**6, word: str = "x ") -> None:
         self.prompts: list[str] = []
-        self.cached, self.stops_at = cached, stops_at
+        self.cached, self.stops_at, self.word = cached, stops_at, word
 
     def __call__(self, body: dict) -> tuple[int, dict]:
         self.prompts.append(body["prompt"])
@@ -27,7 +27,7 @@ class Steady:
         n = min(body["max_tokens"], self.stops_at)
         time.sleep(FIXED_S + n * PER_TOKEN_S)
         words = len(body["prompt"].split())
-        return 200, servers.chat_reply("x " * n, words, n, cached=int(words * self.cached))
+        return 200, servers.chat_reply(self.word * n, words, n, cached=int(words * self.cached))
 
 
 def bench(nibble: Run, *arguments: str | Path) -> dict:
@@ -52,6 +52,14 @@ def test_figures(nibble: Run, tmp_path: Path) -> None:
     assert len({prompt.split()[0] for prompt in server.prompts}) == len(server.prompts)
     compared = nibble("compare", f"a={tmp_path}/run", f"b={tmp_path}/run")
     assert compared.returncode == 0 and "1.00x" in compared.stdout
+
+
+def test_an_answer_without_text_has_no_first_token(nibble: Run) -> None:
+    with servers.double(Steady(word="")) as url:
+        *_, long = bench(nibble, url, *QUICK)["rows"]
+        shown = nibble("bench", url, *QUICK).stdout
+    assert long["first_token_s"] is None and long["runs_first_token_s"] == []
+    assert "no text came" in shown
 
 
 def test_what_a_cache_gave_is_flagged(nibble: Run) -> None:
