@@ -59,6 +59,7 @@ void Forward::Embed() {
     weights_.embed_tokens.Gather(ops_.kernels, tokens_[r], EmbeddingScale(config_.hidden_size),
                                  h_.data() + r * config_.hidden_size);
   }
+  weights_.embed_tokens.ReleaseRows();
 }
 
 void Forward::KeepWantedRows(std::span<const StepSequence> sequences) {

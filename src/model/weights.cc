@@ -169,9 +169,9 @@ class Binder : public WeightSource {
         .n_rows = matrix.n_rows,
         .width = matrix.n_columns,
         .format = matrix.format == WeightFormat::kBf16 ? TableFormat::kBf16 : TableFormat::kInt4,
-        .rows = matrix.values->bytes.data()};
+        .rows = matrix.values->bytes};
     if (matrix.scales != nullptr) {
-      table.scales = matrix.scales->bytes.data();
+      table.scales = matrix.scales->bytes;
       table.scale_dtype = matrix.scales->info.dtype;
     }
     return {};
@@ -341,14 +341,14 @@ class Binder : public WeightSource {
 
 void Table::Gather(const kernels::KernelTable& kernels, int64_t row, float scale,
                    float* out) const {
+  const auto row_of = [&](std::span<const std::byte> all) {
+    return all.data() + row * (static_cast<int64_t>(all.size()) / n_rows);
+  };
   switch (format) {
     case TableFormat::kBf16:
-      return kernels.gather_bf16(rows + row * width * 2, width, scale, out);
+      return kernels.gather_bf16(row_of(rows), width, scale, out);
     case TableFormat::kInt4:
-      return kernels.gather_int4(
-          rows + row * width / 2,
-          scales + row * (width / formats::kGroupSize) * SizeBytes(scale_dtype), scale_dtype, width,
-          scale, out);
+      return kernels.gather_int4(row_of(rows), row_of(scales), scale_dtype, width, scale, out);
     case TableFormat::kF16:
     case TableFormat::kF32:
     case TableFormat::kQ40:
@@ -358,6 +358,11 @@ void Table::Gather(const kernels::KernelTable& kernels, int64_t row, float scale
       return;
   }
   CHECK(false);
+}
+
+void Table::ReleaseRows() const {
+  ReleasePages(rows);
+  ReleasePages(scales);
 }
 
 int64_t Weights::n_token_ids() const {

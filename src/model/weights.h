@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/dtype.h"
@@ -34,12 +35,15 @@ struct Table {
   int64_t n_rows = 0;
   int64_t width = 0;
   TableFormat format = TableFormat::kBf16;
-  const std::byte* rows = nullptr;    // int4: codes [n_rows, width / 2] bytes; else [n_rows, width]
-  const std::byte* scales = nullptr;  // int4: [n_rows, width / 32] of scale_dtype
+  std::span<const std::byte> rows = {};    // int4: codes [n_rows, width / 2]; else [n_rows, width]
+  std::span<const std::byte> scales = {};  // int4: [n_rows, width / 32] of scale_dtype
   DType scale_dtype = DType::kBF16;
 
   // out[i] = row[i] * scale.
   void Gather(const kernels::KernelTable& kernels, int64_t row, float scale, float* out) const;
+  // Lets go of the pages that gathering brought in, which are many: with one page that is touched,
+  // a system maps its neighbours in the file's cache. For the end of a step, when no row is read.
+  void ReleaseRows() const;
 };
 
 struct LayerWeights {

@@ -151,7 +151,7 @@ class GgufSource : public WeightSource {
     table = {.n_rows = tensor->dims[1],
              .width = tensor->dims[0],
              .format = TableFormatOf(tensor->type),
-             .rows = file_.Bytes(*tensor).data()};
+             .rows = file_.Bytes(*tensor)};
     return {};
   }
 
@@ -191,7 +191,7 @@ class GgufSource : public WeightSource {
 
 void ReadGgufRow(const Table& table, int64_t row, float* out) {
   const auto row_of = [&](int64_t row_bytes) {
-    return std::span(table.rows + row * row_bytes, static_cast<size_t>(row_bytes));
+    return table.rows.subspan(static_cast<size_t>(row * row_bytes), static_cast<size_t>(row_bytes));
   };
   switch (table.format) {
     case TableFormat::kF16:

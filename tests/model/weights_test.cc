@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 
+#include "base/mapped_file.h"
+#include "kernels/choose_kernels.h"
 #include "random_model.h"
 
 namespace nibble::model {
@@ -94,6 +98,36 @@ TEST(BindWeights, IgnoresTowersAndLeftOverKv) {
   }
   const auto weights = Bind(TestConfig(), tensors);
   EXPECT_TRUE(weights.has_value()) << weights.error().message;
+}
+
+int64_t ResidentFileKilobytes() {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  while (status >> word && word != "RssFile:") {
+  }
+  int64_t kilobytes = -1;
+  status >> kilobytes;
+  return kilobytes;
+}
+
+TEST(Table, KeepsNoRowsResident) {
+  constexpr int64_t kRows = 32'768;
+  constexpr int64_t kWidth = 1024;
+  const std::filesystem::path path = testing::TempDir() + "nibble_table";
+  std::ofstream(path).close();
+  std::filesystem::resize_file(path, kRows * kWidth * 2);
+  const auto file = MappedFile::Open(path);
+  ASSERT_TRUE(file.has_value()) << file.error().message;
+  std::filesystem::remove(path);
+  const Table table = {.n_rows = kRows, .width = kWidth, .rows = file->bytes()};
+  std::vector<float> row(kWidth);
+  const int64_t before = ResidentFileKilobytes();
+  for (int64_t i = 0; i < kRows; i += 16) {
+    table.Gather(**kernels::ChooseKernels(nullptr), i, 1, row.data());
+  }
+  EXPECT_GT(ResidentFileKilobytes() - before, kRows / 16 * 4);
+  table.ReleaseRows();
+  EXPECT_LT(ResidentFileKilobytes() - before, 1024);
 }
 
 }  // namespace
