@@ -47,17 +47,11 @@ Json ToJson(const std::vector<measure::SpeedRow>& rows) {
   return json;
 }
 
-void Print(const std::vector<measure::SpeedRow>& rows, double bytes_per_token, double bandwidth) {
+void Print(const std::vector<measure::SpeedRow>& rows) {
   for (const measure::SpeedRow& row : rows) {
-    const double rate = row.median();
     std::string line = fmt::format("{:7} {:6} tokens", row.work, row.n_context_tokens);
     if (row.work == "decode") line += fmt::format("  x {:2}", row.n_sequences);
-    line += fmt::format("  {:8.1f} tok/s", rate);
-    if (row.work == "decode" && row.n_sequences == 1) {
-      line += fmt::format("  {:.1f} GB/s of weights, {:.0f} % of the read bandwidth",
-                          rate * bytes_per_token * 1e-9, 100 * rate * bytes_per_token / bandwidth);
-    }
-    fmt::print("{}\n", line);
+    fmt::print("{}  {:8.1f} tok/s\n", line, row.median());
   }
 }
 
@@ -80,15 +74,19 @@ Result<int> BenchEngine(const BenchFlags& flags) {
       const auto rows,
       measure::MeasureSpeed(*model.engine, model.weights->n_token_ids(), flags.speed));
   const int64_t peak_bytes = PeakResidentBytes();  // before the probe takes memory of its own
-  const double bandwidth = measure::ReadBandwidth(*model.pool);
   const auto bytes_per_token = static_cast<double>(model.weights->BytesPerToken());
+  measure::MemoryProbe probe(*model.pool);
+  NIBBLE_ASSIGN_OR_RETURN(const measure::MemoryShare memory,
+                          measure::MeasureMemoryShare(*model.engine, model.weights->n_token_ids(),
+                                                      bytes_per_token, probe));
   const Json json = {{"model", engine.model},
                      {"kernels", model.kernels->name},
                      {"threads", engine.n_threads},
                      {"load_s", model.load_s},
                      {"peak_resident_bytes", peak_bytes},
                      {"weight_bytes_per_token", bytes_per_token},
-                     {"read_bandwidth_bytes_per_s", bandwidth},
+                     {"read_bandwidth_bytes_per_s", memory.bytes_per_s},
+                     {"share_of_read_bandwidth", memory.of_decode},
                      {"rows", ToJson(rows)}};
   if (!flags.out.empty()) {
     NIBBLE_ASSIGN_OR_RETURN(const Json identity, IdentityOf(engine));
@@ -102,11 +100,12 @@ Result<int> BenchEngine(const BenchFlags& flags) {
     fmt::print("{}\n", json.dump());
     return kDone;
   }
-  fmt::print(
-      "kernels {}, {} threads; loaded in {:.2f} s; peak resident {:.2f} GB; reads {:.1f} GB/s\n",
-      model.kernels->name, engine.n_threads, model.load_s, static_cast<double>(peak_bytes) * 1e-9,
-      bandwidth * 1e-9);
-  Print(rows, bytes_per_token, bandwidth);
+  fmt::print("kernels {}, {} threads; loaded in {:.2f} s; peak resident {:.2f} GB\n",
+             model.kernels->name, engine.n_threads, model.load_s,
+             static_cast<double>(peak_bytes) * 1e-9);
+  Print(rows);
+  fmt::print("memory is read at {:.1f} GB/s; decoding of one sequence reaches {:.0f} % of that\n",
+             memory.bytes_per_s * 1e-9, 100 * memory.of_decode);
   return kDone;
 }
 

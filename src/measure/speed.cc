@@ -9,9 +9,12 @@
 
 #include "base/huge_memory.h"
 #include "base/stopwatch.h"
+#include "measure/statistics.h"
 
 namespace nibble::measure {
 namespace {
+
+constexpr int64_t kProbeBytes = int64_t{1} << 30;
 
 class Bench {
  public:
@@ -25,25 +28,34 @@ class Bench {
     return stopwatch.seconds();
   }
 
-  // Tokens per second of all sequences, once all of them decode.
-  Result<double> Decode(int n_context, int n_sequences, int n_tokens) {
-    std::vector<engine::RequestId> requests;
+  // Takes up sequences of so many tokens of context, to decode n_tokens and some more, until all of
+  // them do.
+  Status Begin(int n_context, int n_sequences, int n_tokens) {
     for (int i = 0; i < n_sequences; ++i) {
       // Enough that none ends before the last has begun.
       NIBBLE_ASSIGN_OR_RETURN(const auto id, Submit(n_context, n_tokens + n_context + n_sequences));
-      requests.push_back(id);
+      requests_.push_back(id);
     }
     // The last prompt's first token, then one step of all to warm up.
     for (bool all_decode = false; !all_decode;) {
-      for (const engine::Event& event : engine_.Step())
-        all_decode |= event.request_id == requests.back();
+      for (const engine::Event& event : engine_.Step()) {
+        all_decode |= event.request_id == requests_.back();
+      }
     }
     engine_.Step();
+    return {};
+  }
+
+  // Tokens per second of all of them together.
+  double Steps(int n_tokens) {
     const Stopwatch stopwatch;
     for (int i = 0; i < n_tokens; ++i) engine_.Step();
-    const double seconds = stopwatch.seconds();
-    for (const engine::RequestId id : requests) engine_.Cancel(id);
-    return n_sequences * n_tokens / seconds;
+    return static_cast<double>(requests_.size()) * n_tokens / stopwatch.seconds();
+  }
+
+  void End() {
+    for (const engine::RequestId id : requests_) engine_.Cancel(id);
+    requests_.clear();
   }
 
  private:
@@ -57,18 +69,14 @@ class Bench {
   }
 
   engine::Engine& engine_;
+  std::vector<engine::RequestId> requests_;
   std::mt19937_64 random_;
   std::uniform_int_distribution<int64_t> ids_;
 };
 
 }  // namespace
 
-double SpeedRow::median() const {
-  std::vector<double> sorted = tokens_per_s;
-  std::ranges::sort(sorted);
-  const size_t n = sorted.size();
-  return n % 2 == 1 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
-}
+double SpeedRow::median() const { return Median(tokens_per_s); }
 
 Result<std::vector<SpeedRow>> MeasureSpeed(engine::Engine& engine, int64_t n_token_ids,
                                            const SpeedOptions& options) {
@@ -92,44 +100,59 @@ Result<std::vector<SpeedRow>> MeasureSpeed(engine::Engine& engine, int64_t n_tok
         NIBBLE_ASSIGN_OR_RETURN(const double seconds, bench.Prefill(row.n_context_tokens));
         row.tokens_per_s.push_back(row.n_context_tokens / seconds);
       } else {
-        NIBBLE_ASSIGN_OR_RETURN(const double rate, bench.Decode(row.n_context_tokens,
-                                                                row.n_sequences, options.n_tokens));
-        row.tokens_per_s.push_back(rate);
+        NIBBLE_RETURN_IF_ERROR(
+            bench.Begin(row.n_context_tokens, row.n_sequences, options.n_tokens));
+        row.tokens_per_s.push_back(bench.Steps(options.n_tokens));
+        bench.End();
       }
     }
   }
   return rows;
 }
 
-double ReadBandwidth(ThreadPool& pool) {
-  constexpr int64_t kBytes = int64_t{1} << 30;
-  constexpr int64_t kWords = kBytes / 8;
-  constexpr int kPasses = 4;
+MemoryProbe::MemoryProbe(ThreadPool& pool)
+    : pool_(pool), memory_(AllocateHuge(kProbeBytes)) {  // as weights stand in
+  std::memset(memory_.get(), 1, kProbeBytes);            // else all of it is the one page of zeros
+}
+
+double MemoryProbe::Read() {
+  constexpr int64_t kWords = kProbeBytes / 8;
   constexpr int64_t kStreams = 8;  // a thread's; both figures by trial: more or less is slower
   constexpr int64_t kAheadWords = 2048;
-  const std::shared_ptr<std::byte[]> memory = AllocateHuge(kBytes);  // as weights stand in
-  std::memset(memory.get(), 1, kBytes);  // else all of it is the one page of zeros
-  const auto* const words = reinterpret_cast<const uint64_t*>(memory.get());
+  const auto* const words = reinterpret_cast<const uint64_t*>(memory_.get());
   std::atomic<uint64_t> total = 0;
-  double best_s = 0;
-  for (int pass = 0; pass < kPasses; ++pass) {
-    const Stopwatch stopwatch;
-    pool.ParallelFor(kWords / 8 / kStreams, [&](int64_t begin, int64_t end) {
-      const int64_t n = (end - begin) * 8;
-      uint64_t sums[8] = {};
-      for (int64_t i = 0; i < n; i += 8) {
-        for (int64_t stream = 0; stream < kStreams; ++stream) {
-          const uint64_t* line = words + (begin * 8 * kStreams + stream * n + i);
-          __builtin_prefetch(line + kAheadWords, /*rw=*/0, /*locality=*/2);
-          for (int64_t lane = 0; lane < 8; ++lane) sums[lane] += line[lane];
-        }
+  const Stopwatch stopwatch;
+  pool_.ParallelFor(kWords / 8 / kStreams, [&](int64_t begin, int64_t end) {
+    const int64_t n = (end - begin) * 8;
+    uint64_t sums[8] = {};
+    for (int64_t i = 0; i < n; i += 8) {
+      for (int64_t stream = 0; stream < kStreams; ++stream) {
+        const uint64_t* line = words + (begin * 8 * kStreams + stream * n + i);
+        __builtin_prefetch(line + kAheadWords, /*rw=*/0, /*locality=*/2);
+        for (int64_t lane = 0; lane < 8; ++lane) sums[lane] += line[lane];
       }
-      for (const uint64_t sum : sums) total += sum;
-    });
-    const double seconds = stopwatch.seconds();
-    if (pass == 0 || seconds < best_s) best_s = seconds;
+    }
+    for (const uint64_t sum : sums) total += sum;
+  });
+  return static_cast<double>(kProbeBytes) / stopwatch.seconds();
+}
+
+Result<MemoryShare> MeasureMemoryShare(engine::Engine& engine, int64_t n_token_ids,
+                                       double weight_bytes_per_token, MemoryProbe& probe) {
+  constexpr int kTurns = 16;
+  constexpr int kContext = 128;
+  constexpr int kTokens = 4;
+  Bench bench(engine, n_token_ids);
+  std::vector<double> reads = {probe.Read()};
+  std::vector<double> shares;
+  NIBBLE_RETURN_IF_ERROR(bench.Begin(kContext, 1, kTurns * kTokens));
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const double weights_per_s = weight_bytes_per_token * bench.Steps(kTokens);
+    reads.push_back(probe.Read());
+    shares.push_back(2 * weights_per_s / (reads[turn] + reads[turn + 1]));
   }
-  return static_cast<double>(kBytes) / best_s;
+  bench.End();
+  return MemoryShare{.bytes_per_s = Median(reads), .of_decode = Median(shares)};
 }
 
 }  // namespace nibble::measure

@@ -4,7 +4,9 @@
 // tests/interop/test_bench.py.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -35,8 +37,27 @@ struct SpeedRow {
 Result<std::vector<SpeedRow>> MeasureSpeed(engine::Engine& engine, int64_t n_token_ids,
                                            const SpeedOptions& options);
 
-// Bytes per second at which all threads of the pool read memory that is in no cache: the best of a
-// few passes over 1 GiB.
-double ReadBandwidth(ThreadPool& pool);
+// 1 GiB that is in no cache, to be read by all threads of a pool.
+class MemoryProbe {
+ public:
+  explicit MemoryProbe(ThreadPool& pool);
+  // Bytes per second of one pass over it.
+  double Read();
+
+ private:
+  ThreadPool& pool_;
+  std::shared_ptr<std::byte[]> memory_;
+};
+
+struct MemoryShare {
+  double bytes_per_s = 0;  // at which memory is read
+  double of_decode = 0;    // weights that decoding reads a second, over that
+};
+
+// How near the decoding of one sequence comes to what the memory allows: a pass of the probe and a
+// few tokens in turn, as what a shared machine gives moves from second to second; medians. Errors:
+// those of Engine::Submit.
+Result<MemoryShare> MeasureMemoryShare(engine::Engine& engine, int64_t n_token_ids,
+                                       double weight_bytes_per_token, MemoryProbe& probe);
 
 }  // namespace nibble::measure

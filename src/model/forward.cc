@@ -26,6 +26,7 @@ std::span<const float> Forward::Step(std::span<const StepSequence> sequences) {
   if (config_.ple_width > 0) {
     ComputePerLayerInputs(ops_, weights_, tokens_, h_.data(), ple_);
   }
+  ReleaseTables();
   const int first_shared = skip_unwanted_rows_ ? config_.first_shared_layer() : config_.n_layers();
   for (int i = 0; i < first_shared; ++i) RunLayer(i, sequences);
   KeepWantedRows(sequences);
@@ -59,7 +60,15 @@ void Forward::Embed() {
     weights_.embed_tokens.Gather(ops_.kernels, tokens_[r], EmbeddingScale(config_.hidden_size),
                                  h_.data() + r * config_.hidden_size);
   }
+}
+
+void Forward::ReleaseTables() {
+  constexpr int64_t kMostHeld = 64;  // a row may hold 256 KiB, and to let go interrupts all cores
+  n_rows_held_ += n_rows();
+  if (n_rows_held_ < kMostHeld) return;
+  n_rows_held_ = 0;
   weights_.embed_tokens.ReleaseRows();
+  weights_.embed_tokens_per_layer.ReleaseRows();
 }
 
 void Forward::KeepWantedRows(std::span<const StepSequence> sequences) {

@@ -36,6 +36,7 @@ class Forward {
  private:
   void Begin(std::span<const StepSequence> sequences);
   void Embed();
+  void ReleaseTables();
   void KeepWantedRows(std::span<const StepSequence> sequences);
   void RunLayer(int layer_idx, std::span<const StepSequence> sequences);
   void RunMlp(const LayerWeights& w, int mlp_width);
@@ -56,6 +57,7 @@ class Forward {
   std::vector<RopeTable> ropes_;  // one for each kind of layer
   std::vector<int> rope_of_layer_;
   bool skip_unwanted_rows_ = true;
+  int64_t n_rows_held_ = 0;  // gathered since the tables' pages were let go of
 
   std::vector<int32_t> tokens_;  // [T]
   std::vector<Row> rows_;        // R: all T tokens, later the wanted ones

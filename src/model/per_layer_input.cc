@@ -34,7 +34,6 @@ void ComputePerLayerInputs(const Ops& ops, const Weights& weights, std::span<con
       Scale(static_cast<float>(1.0 / std::sqrt(2.0)), width, inputs);
     }
   });
-  weights.embed_tokens_per_layer.ReleaseRows();
 }
 
 }  // namespace nibble::model
