@@ -190,39 +190,26 @@ class GgufSource : public WeightSource {
 }  // namespace
 
 void ReadGgufRow(const Table& table, int64_t row, float* out) {
-  const auto row_of = [&](int64_t row_bytes) {
-    return table.rows.subspan(static_cast<size_t>(row * row_bytes), static_cast<size_t>(row_bytes));
+  const size_t row_bytes = table.rows.size() / static_cast<size_t>(table.n_rows);
+  const auto bytes = table.rows.subspan(static_cast<size_t>(row) * row_bytes, row_bytes);
+  const auto read_blocks = [&]<size_t kBytes, size_t kSize>(void (*dequantize)(
+                               std::span<const std::byte, kBytes>, std::span<float, kSize>)) {
+    for (size_t i = 0; i < row_bytes / kBytes; ++i) {
+      dequantize(bytes.subspan(i * kBytes).first<kBytes>(),
+                 std::span<float, kSize>(out + i * kSize, kSize));
+    }
   };
   switch (table.format) {
     case TableFormat::kF16:
     case TableFormat::kF32: {
       const DType dtype = table.format == TableFormat::kF16 ? DType::kF16 : DType::kF32;
-      const auto bytes = row_of(table.width * SizeBytes(dtype));
       for (int64_t i = 0; i < table.width; ++i) out[i] = formats::ReadScale(bytes, dtype, i);
       return;
     }
-    case TableFormat::kQ40: {
-      constexpr size_t kSize = formats::kQ40BlockSize;
-      constexpr size_t kBytes = formats::kQ40BlockBytes;
-      const size_t n_blocks = static_cast<size_t>(table.width) / kSize;
-      const auto bytes = row_of(static_cast<int64_t>(n_blocks * kBytes));
-      for (size_t i = 0; i < n_blocks; ++i) {
-        formats::DequantizeQ40Block(bytes.subspan(i * kBytes).first<kBytes>(),
-                                    std::span<float, kSize>(out + i * kSize, kSize));
-      }
-      return;
-    }
-    case TableFormat::kQ6K: {
-      constexpr size_t kSize = formats::kQ6KBlockSize;
-      constexpr size_t kBytes = formats::kQ6KBlockBytes;
-      const size_t n_blocks = static_cast<size_t>(table.width) / kSize;
-      const auto bytes = row_of(static_cast<int64_t>(n_blocks * kBytes));
-      for (size_t i = 0; i < n_blocks; ++i) {
-        formats::DequantizeQ6KBlock(bytes.subspan(i * kBytes).first<kBytes>(),
-                                    std::span<float, kSize>(out + i * kSize, kSize));
-      }
-      return;
-    }
+    case TableFormat::kQ40:
+      return read_blocks(formats::DequantizeQ40Block);
+    case TableFormat::kQ6K:
+      return read_blocks(formats::DequantizeQ6KBlock);
     default:
       CHECK(false);
   }
