@@ -10,6 +10,7 @@
 #include "grammar/machine.h"
 #include "grammar/regex.h"
 #include "grammar/rule_masks.h"
+#include "grammar/tool_calls.h"
 
 namespace nibble::grammar {
 namespace {
@@ -138,7 +139,7 @@ Result<std::shared_ptr<const Grammar>> Grammar::OfJsonObject(
     std::shared_ptr<const Vocabulary> vocabulary) {
   ProgramBuilder builder;
   const RuleId whole = builder.NewRule();
-  builder.Finish(builder.Call(builder.start(whole), JsonRules(builder).Object()));
+  builder.Finish(builder.Call(builder.start(whole), JsonRules(builder, Notation::kJson).Object()));
   return Checked(std::move(builder).Build(), std::move(vocabulary));
 }
 
@@ -164,6 +165,12 @@ Result<std::shared_ptr<const Grammar>> Grammar::OfChoice(
   auto program = std::move(builder).Build();
   if (!program.has_value()) return Fail("choice: {}", program.error().message);
   return Checked(std::move(program), std::move(vocabulary));
+}
+
+Result<std::shared_ptr<const Grammar>> Grammar::OfToolCalls(
+    std::string_view tools, bool allows_several, std::shared_ptr<const Vocabulary> vocabulary) {
+  if (!vocabulary->has_call_marks()) return Fail("this model's tokenizer has no marks for calls");
+  return Checked(CompileToolCalls(tools, allows_several), std::move(vocabulary));
 }
 
 }  // namespace nibble::grammar

@@ -42,6 +42,9 @@ class Grammar {
   // The answer is one of these.
   static Result<std::shared_ptr<const Grammar>> OfChoice(
       const std::vector<std::string>& choices, std::shared_ptr<const Vocabulary> vocabulary);
+  // The answer is one call of one of the tools, or as many as the model likes (tool_calls.h).
+  static Result<std::shared_ptr<const Grammar>> OfToolCalls(
+      std::string_view tools, bool allows_several, std::shared_ptr<const Vocabulary> vocabulary);
 
   Grammar(Program program, std::shared_ptr<const Vocabulary> vocabulary);
   ~Grammar();

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "grammar/characters.h"
+#include "base/json.h"
+#include "grammar/vocabulary.h"
+#include "text/chat_value.h"
 #include "text/utf8.h"
 
 namespace nibble::grammar {
@@ -16,9 +19,57 @@ constexpr int64_t kMaxIndentation = 40;
 // What a string holds without an escape.
 CharacterSet PlainCharacters() { return ~CharacterSet({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}); }
 
+// What a bare name holds: nothing that the format's reader takes for something else.
+CharacterSet NameCharacters() {
+  return ~CharacterSet({{0, ' '},
+                        {'"', '"'},
+                        {'\'', '\''},
+                        {',', ','},
+                        {':', ':'},
+                        {'=', '='},
+                        {'[', ']'},
+                        {'{', '{'},
+                        {'}', '}'},
+                        {0x7F, 0xA0}});
+}
+
+bool IsBare(std::string_view name) {
+  constexpr std::string_view kNotBare = "\"',:=[\\]{}\x7F";
+  const bool is_plain = std::ranges::all_of(
+      name, [&](char c) { return static_cast<uint8_t>(c) >= ' ' && !kNotBare.contains(c); });
+  return is_plain && !name.empty() && text::StripWhitespace(name) == name;
+}
+
 }  // namespace
 
+std::string JsonRules::TextOf(const nlohmann::ordered_json& value) const {
+  if (notation_ == Notation::kJson) return value.dump();
+  std::string text = text::FormatValue(Json(value), /*quote_keys=*/false);
+  for (size_t at = 0; (at = text.find(text::kQuote, at)) != std::string::npos; ++at) {
+    text.replace(at, text::kQuote.size(), 1, static_cast<char>(kQuoteMark));
+  }
+  return text;
+}
+
+std::string JsonRules::NameOf(const std::string& name) const {
+  const bool is_bare = notation_ == Notation::kToolCall && IsBare(name);
+  return is_bare ? name : TextOf(name);
+}
+
+NodeId JsonRules::AddNull(NodeId from) {
+  if (notation_ == Notation::kJson) return builder_.Literal(from, "null");
+  return builder_.OneOf(from, {"null", "None"});  // the format has Python's
+}
+
+NodeId JsonRules::AddQuote(NodeId from) {
+  if (notation_ == Notation::kJson) return builder_.Literal(from, "\"");
+  const NodeId end = builder_.NewNode();
+  builder_.Bytes(from, kQuoteMark, kQuoteMark, end);
+  return end;
+}
+
 NodeId JsonRules::AddSpace(NodeId from) {
+  if (notation_ == Notation::kToolCall) return from;
   if (!space_.has_value()) {
     space_ = builder_.NewRule();
     const NodeId end = builder_.NewNode();
@@ -40,6 +91,9 @@ NodeId JsonRules::AddSpace(NodeId from) {
 }
 
 NodeId JsonRules::AddCharacter(NodeId from) {
+  if (notation_ == Notation::kToolCall) {
+    return grammar::AddCharacter(builder_, from, CharacterSet::All(), Spelling::kPlain);
+  }
   const NodeId end = grammar::AddCharacter(builder_, from, PlainCharacters(), Spelling::kPlain);
   const NodeId escape = builder_.Literal(from, "\\");
   for (const char c : std::string_view("\"\\/bfnrt")) {
@@ -67,10 +121,9 @@ NodeId JsonRules::AddCharacter(NodeId from) {
 }
 
 NodeId JsonRules::AddString(NodeId from, int64_t least_characters, int64_t most_characters) {
-  const NodeId end =
-      builder_.Repeat(builder_.Literal(from, "\""), least_characters, most_characters,
-                      [this](NodeId begin) { return AddCharacter(begin); });
-  return builder_.Literal(end, "\"");
+  const NodeId end = builder_.Repeat(AddQuote(from), least_characters, most_characters,
+                                     [this](NodeId begin) { return AddCharacter(begin); });
+  return AddQuote(end);
 }
 
 RuleId JsonRules::String() {
@@ -81,13 +134,15 @@ RuleId JsonRules::String() {
 }
 
 NodeId JsonRules::AddOtherName(NodeId from, const std::vector<std::string>& names) {
+  const bool is_json = notation_ == Notation::kJson;
+  if (is_json && names.empty()) return builder_.Call(from, String());
   struct Place {
     NodeId node;
     bool is_name = false;
     std::map<char32_t, size_t> next;
   };
   std::vector<Place> places;
-  places.push_back({.node = builder_.Literal(from, "\""), .next = {}});
+  places.push_back({.node = is_json ? AddQuote(from) : from, .next = {}});
   for (const std::string& name : names) {
     size_t place = 0;
     for (size_t i = 0; i < name.size();) {
@@ -100,9 +155,10 @@ NodeId JsonRules::AddOtherName(NodeId from, const std::vector<std::string>& name
     }
     places[place].is_name = true;
   }
-  const CharacterSet plain = PlainCharacters();
+  const CharacterSet plain = is_json ? PlainCharacters() : NameCharacters();
   const NodeId end = builder_.NewNode();
   const NodeId other = builder_.NewNode();  // the beginning of no name
+  const auto close = [&](NodeId node) { builder_.Empty(is_json ? AddQuote(node) : node, end); };
   for (const Place& place : places) {
     std::vector<CharacterRange> begun;
     for (const auto& [c, next] : place.next) {
@@ -113,11 +169,12 @@ NodeId JsonRules::AddOtherName(NodeId from, const std::vector<std::string>& name
     }
     const CharacterSet others = ~(CharacterSet(begun) | ~plain);
     builder_.Empty(grammar::AddCharacter(builder_, place.node, others, Spelling::kPlain), other);
-    if (!place.is_name) builder_.Bytes(place.node, '"', '"', end);
+    const bool is_empty = &place == &places[0];  // as a bare name never is
+    if (!place.is_name && (is_json || !is_empty)) close(place.node);
     if (builder_.is_full()) break;
   }
   builder_.Empty(grammar::AddCharacter(builder_, other, plain, Spelling::kPlain), other);
-  builder_.Bytes(other, '"', '"', end);
+  close(other);
   return end;
 }
 
@@ -292,7 +349,8 @@ RuleId JsonRules::Value() {
   for (const RuleId rule : {String(), Number(), Object(), Array()}) {
     builder_.Finish(builder_.Call(start, rule));
   }
-  builder_.Finish(builder_.OneOf(start, {"true", "false", "null"}));
+  builder_.Finish(builder_.OneOf(start, {"true", "false"}));
+  builder_.Finish(AddNull(start));
   return *value_;
 }
 
@@ -312,7 +370,7 @@ RuleId JsonRules::Object() {
   if (object_.has_value()) return *object_;
   object_ = builder_.NewRule();
   const RuleId pair = builder_.NewRule();
-  const NodeId name = builder_.Call(builder_.start(pair), String());
+  const NodeId name = AddOtherName(builder_.start(pair), {});
   builder_.Finish(builder_.Call(AddSpace(builder_.Literal(name, ":")), Value()));
   builder_.Finish(AddMembers(builder_.start(*object_), '{', '}', pair));
   return *object_;

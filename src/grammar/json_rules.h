@@ -1,4 +1,5 @@
-// The parts of JSON: strings, numbers within bounds, white space, any value.
+// The parts of JSON: strings, numbers within bounds, white space, any value; in JSON's own
+// notation, or in that of Gemma 4's calls of tools.
 //
 // White space may stand where JSON has it behind "{", "[", ":" and ",", and before "}" and "]": one
 // blank, or a line's end and its indentation; a model cannot get lost in it. Integers have at most
@@ -6,10 +7,12 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "grammar/characters.h"
 #include "grammar/program.h"
 
 namespace nibble::grammar {
@@ -20,9 +23,26 @@ struct Bound {
   bool is_exclusive = false;
 };
 
+enum class Notation {
+  kJson,
+  // As text/tool_call.h reads it: strings between marks (vocabulary.h) and without escapes, names
+  // bare and in alphabetical order, no white space.
+  kToolCall,
+};
+
 class JsonRules {
  public:
-  explicit JsonRules(ProgramBuilder& builder) : builder_(builder) {}
+  JsonRules(ProgramBuilder& builder, Notation notation) : builder_(builder), notation_(notation) {}
+
+  Notation notation() const { return notation_; }
+  // Of a string's characters.
+  Spelling spelling() const {
+    return notation_ == Notation::kJson ? Spelling::kJson : Spelling::kPlain;
+  }
+  // How a value is written.
+  std::string TextOf(const nlohmann::ordered_json& value) const;
+  // How the name of a member is written.
+  std::string NameOf(const std::string& name) const;
 
   // Rules, made when first asked for.
   RuleId String();
@@ -33,8 +53,10 @@ class JsonRules {
   RuleId Array();
 
   NodeId AddSpace(NodeId from);  // or none
+  NodeId AddNull(NodeId from);
+  NodeId AddQuote(NodeId from);
   NodeId AddString(NodeId from, int64_t least_characters, int64_t most_characters);
-  // A string without escapes that is none of `names`.
+  // The name of a member that is none of `names`; without escapes if there are any.
   NodeId AddOtherName(NodeId from, const std::vector<std::string>& names);
   NodeId AddInteger(NodeId from, std::optional<int64_t> least, std::optional<int64_t> most);
   NodeId AddNumber(NodeId from, std::optional<Bound> low, std::optional<Bound> high);
@@ -54,6 +76,7 @@ class JsonRules {
   NodeId AddMembers(NodeId from, char open, char close, RuleId member);
 
   ProgramBuilder& builder_;
+  const Notation notation_;
   std::optional<RuleId> space_;
   std::optional<RuleId> string_;
   std::optional<RuleId> number_;

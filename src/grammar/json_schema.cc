@@ -14,16 +14,19 @@
 #include "grammar/json_rules.h"
 #include "grammar/regex.h"
 #include "grammar/schema_keywords.h"
+#include "text/chat_value.h"
 
 namespace nibble::grammar {
 namespace {
 
 constexpr int64_t kNoLimit = ProgramBuilder::kNoLimit;
+
 class Compiler {
  public:
-  explicit Compiler(const Schema& root) : root_(root), json_(builder_) {}
+  Compiler(const Schema& root, ProgramBuilder& builder, JsonRules& json)
+      : root_(root), builder_(builder), json_(json) {}
 
-  Result<Program> Compile() {
+  Result<RuleId> Compile() {
     const RuleId whole = builder_.NewRule();
     rules_["#"] = whole;
     pending_.push_back("#");
@@ -35,9 +38,7 @@ class Compiler {
       NIBBLE_ASSIGN_OR_RETURN(const NodeId end, AddValue(builder_.start(rule), *schema, pointer));
       builder_.Finish(end);
     }
-    auto program = std::move(builder_).Build();
-    if (!program.has_value()) return Fail("schema: {}", program.error().message);
-    return program;
+    return whole;
   }
 
  private:
@@ -99,7 +100,7 @@ class Compiler {
       const bool fits = types.empty() || std::ranges::any_of(types, [&](const std::string& type) {
                           return HasType(value, type);
                         });
-      if (fits) texts.push_back(value.dump());
+      if (fits) texts.push_back(json_.TextOf(value));
     }
     if (texts.empty()) return At(pointer, "none of its values has its type");
     return builder_.OneOf(from, texts);
@@ -150,7 +151,7 @@ class Compiler {
   // NOLINTNEXTLINE(misc-no-recursion)
   Result<NodeId> AddType(NodeId from, const std::string& type, const Schema& schema,
                          const std::string& pointer) {
-    if (type == "null") return builder_.Literal(from, "null");
+    if (type == "null") return json_.AddNull(from);
     if (type == "boolean") return builder_.OneOf(from, {"true", "false"});
     if (type == "object") return AddObject(from, schema, pointer);
     if (type == "array") return AddArray(from, schema, pointer);
@@ -192,10 +193,10 @@ class Compiler {
   Result<NodeId> AddPattern(NodeId from, std::string_view expression, Matching matching,
                             const std::string& pointer) {
     const RuleId rule = builder_.NewRule();
-    const NodeId begin = builder_.Literal(builder_.start(rule), "\"");
-    const auto end = AddRegex(builder_, begin, expression, matching, Spelling::kJson);
+    const NodeId begin = json_.AddQuote(builder_.start(rule));
+    const auto end = AddRegex(builder_, begin, expression, matching, json_.spelling());
     if (!end.has_value()) return At(pointer, "pattern: {}", end.error().message);
-    builder_.Finish(builder_.Literal(*end, "\""));
+    builder_.Finish(json_.AddQuote(*end));
     return builder_.Call(from, rule);
   }
 
@@ -224,7 +225,7 @@ class Compiler {
   // NOLINTNEXTLINE(misc-no-recursion)
   Result<RuleId> Pair(const std::string& name, const Schema& value, const std::string& pointer) {
     const RuleId rule = builder_.NewRule();
-    const NodeId colon = builder_.Literal(builder_.start(rule), Schema(name).dump() + ":");
+    const NodeId colon = builder_.Literal(builder_.start(rule), json_.NameOf(name) + ":");
     NIBBLE_ASSIGN_OR_RETURN(const NodeId end, AddValue(json_.AddSpace(colon), value, pointer));
     builder_.Finish(end);
     return rule;
@@ -235,6 +236,17 @@ class Compiler {
     std::vector<std::string> names;
     std::optional<RuleId> additional;
   };
+
+  std::vector<std::string> NamesInOrder(const Schema& properties) const {
+    std::vector<std::string> names;
+    if (json_.notation() == Notation::kJson) {
+      for (const auto& [name, value] : properties.items()) names.push_back(name);
+    } else {
+      const Json members(properties);
+      for (const auto& [name, value] : text::SortedItems(members)) names.emplace_back(name);
+    }
+    return names;
+  }
 
   // NOLINTNEXTLINE(misc-no-recursion)
   Result<Members> ReadMembers(const Schema& schema, const std::string& pointer) {
@@ -248,10 +260,10 @@ class Compiler {
       if (!name.is_string()) return At(pointer, "required: expected a list of names");
       missing.insert(name);
     }
-    for (const auto& [name, value] : properties.items()) {
+    for (const std::string& name : NamesInOrder(properties)) {
       NIBBLE_ASSIGN_OR_RETURN(
           const RuleId pair,
-          Pair(name, value, fmt::format("{}/properties/{}", pointer, Escaped(name))));
+          Pair(name, properties[name], fmt::format("{}/properties/{}", pointer, Escaped(name))));
       members.pairs.emplace_back(pair, missing.erase(name) > 0);
       members.names.push_back(name);
     }
@@ -268,8 +280,7 @@ class Compiler {
     }
     members.additional = builder_.NewRule();
     const NodeId start = builder_.start(*members.additional);
-    const NodeId name = members.names.empty() ? builder_.Call(start, json_.String())
-                                              : json_.AddOtherName(start, members.names);
+    const NodeId name = json_.AddOtherName(start, members.names);
     NIBBLE_ASSIGN_OR_RETURN(
         const NodeId end, AddValue(json_.AddSpace(builder_.Literal(name, ":")), additional, where));
     builder_.Finish(end);
@@ -353,19 +364,28 @@ class Compiler {
   }
 
   const Schema& root_;
-  ProgramBuilder builder_;
-  JsonRules json_;
+  ProgramBuilder& builder_;
+  JsonRules& json_;
   std::map<std::string, RuleId> rules_;  // by JSON pointer
   std::deque<std::string> pending_;      // to be compiled
 };
 
 }  // namespace
 
+Result<RuleId> AddSchema(ProgramBuilder& builder, JsonRules& rules, const Schema& schema) {
+  return Compiler(schema, builder, rules).Compile();
+}
+
 Result<Program> CompileJsonSchema(std::string_view schema) {
   // The first reading refuses what is no JSON, too deep, or has a name twice.
   NIBBLE_RETURN_IF_ERROR(ParseJson(schema, "schema"));
   const Schema root = Schema::parse(schema);
-  return Compiler(root).Compile();
+  ProgramBuilder builder;
+  JsonRules rules(builder, Notation::kJson);
+  NIBBLE_RETURN_IF_ERROR(AddSchema(builder, rules, root));
+  auto program = std::move(builder).Build();
+  if (!program.has_value()) return Fail("schema: {}", program.error().message);
+  return program;
 }
 
 }  // namespace nibble::grammar

@@ -10,14 +10,21 @@
 // tests/interop/test_grammar.py (against jsonschema).
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string_view>
 
 #include "base/result.h"
+#include "grammar/json_rules.h"
 #include "grammar/program.h"
 
 namespace nibble::grammar {
 
 // Errors: no JSON, or what is wrong with it or not supported, with its place as a JSON pointer.
 Result<Program> CompileJsonSchema(std::string_view schema);
+
+// The same as a new rule of a larger program, in the notation of `rules`. The schema must be no
+// deeper than ParseJson() allows.
+Result<RuleId> AddSchema(ProgramBuilder& builder, JsonRules& rules,
+                         const nlohmann::ordered_json& schema);
 
 }  // namespace nibble::grammar

@@ -6,19 +6,26 @@
 #include <optional>
 #include <utility>
 
+#include "text/chat_value.h"
+
 namespace nibble::grammar {
 namespace {
 
 constexpr size_t kMaxTokenBytes = 4096;  // longer ones are never chosen
 constexpr size_t kMaxSameTokens = 255;
+constexpr uint8_t kFirstBeyondUtf8 = 0xF5;
 
 std::string TextOf(const text::Tokenizer& tokenizer, int32_t id) {
-  if (!tokenizer.Contains(id) || tokenizer.IsSpecial(id)) return "";
+  if (!tokenizer.Contains(id)) return "";
   if (const std::optional<uint8_t> byte = tokenizer.ByteOf(id)) {
-    return {static_cast<char>(*byte)};
+    return *byte < kFirstBeyondUtf8 ? std::string(1, static_cast<char>(*byte)) : "";
   }
-  constexpr std::string_view kBlank = "\u2581";
   const std::string_view token = tokenizer.TokenOf(id);
+  if (token == text::kQuote) return {static_cast<char>(kQuoteMark)};
+  if (token == "<|tool_call>") return {static_cast<char>(kCallBeginMark)};
+  if (token == "<tool_call|>") return {static_cast<char>(kCallEndMark)};
+  if (tokenizer.IsSpecial(id)) return "";
+  constexpr std::string_view kBlank = "\u2581";
   std::string text;
   for (size_t i = 0; i < token.size();) {
     const bool is_blank = token.substr(i).starts_with(kBlank);
@@ -46,10 +53,13 @@ Result<Vocabulary> Vocabulary::Make(std::vector<std::string> tokens) {
     if (token.size() == 1) is_spelled[static_cast<uint8_t>(token[0])] = true;
     if (!token.empty()) vocabulary.token_ids_.push_back(static_cast<int32_t>(id));
   }
-  const auto unspelled = std::ranges::find(is_spelled, false);
-  if (unspelled != is_spelled.end()) {
-    return Fail("vocabulary: no token for the byte {:#04x}", unspelled - is_spelled.begin());
+  const auto utf8 = std::span(is_spelled).first(kFirstBeyondUtf8);
+  const auto unspelled = std::ranges::find(utf8, false);
+  if (unspelled != utf8.end()) {
+    return Fail("vocabulary: no token for the byte {:#04x}", unspelled - utf8.begin());
   }
+  vocabulary.has_call_marks_ =
+      is_spelled[kQuoteMark] && is_spelled[kCallBeginMark] && is_spelled[kCallEndMark];
   const std::vector<std::string>& bytes = vocabulary.bytes_;
   std::ranges::stable_sort(vocabulary.token_ids_, {},
                            [&](int32_t id) -> const std::string& { return bytes[id]; });

@@ -21,7 +21,7 @@ TokenText TextOf(const text::Tokenizer& tokenizer, text::TokenId id) {
 Choice::Choice(const GenerationRequest& request, const text::Tokenizer& tokenizer)
     : request_(request),
       tokenizer_(tokenizer),
-      parser_(tokenizer, request.format, request.begun_call),
+      parser_(tokenizer, request.format),
       stops_(request.stop) {}
 
 ChoiceDelta Choice::Take(const engine::Event& event) {

@@ -10,7 +10,7 @@
 #include "base/ascii.h"
 #include "base/json.h"
 #include "server/request_fields.h"
-#include "server/structured_output.h"
+#include "server/tool_choice.h"
 #include "text/chat_value.h"
 
 namespace nibble::server {
@@ -158,51 +158,6 @@ void ReadThinking(RequestFields& fields, text::ChatOptions* chat, GenerationRequ
   request->include_reasoning = fields.Bool("include_reasoning", true);
 }
 
-bool HasTool(const Json& tools, std::string_view name) {
-  return tools.is_array() && std::ranges::any_of(tools, [&](const Json& tool) {
-           const Json* function = text::Member(tool, "function");
-           const Json* tool_name = function == nullptr ? nullptr : text::Member(*function, "name");
-           return tool_name != nullptr && *tool_name == name;
-         });
-}
-
-// A forced call is begun in the prompt, so that the model can do nothing but go on with it.
-void ReadToolChoice(RequestFields& fields, const Json* tools, GenerationRequest* request) {
-  const Json* choice = fields.Find("tool_choice");
-  request->single_call = !fields.Bool("parallel_tool_calls", true);
-  const bool has_tools = text::IsTruthy(tools);
-  request->tool_choice = has_tools ? ToolChoice::kAuto : ToolChoice::kNone;
-  if (choice == nullptr || *choice == "auto" || (*choice == "none" && !has_tools)) return;
-  if (*choice == "none") {
-    request->tool_choice = ToolChoice::kNone;
-    return;
-  }
-  if (!has_tools) {
-    fields.Fault(BadField("tool_choice", "tool_choice: only with tools"));
-    return;
-  }
-  if (*choice == "required") {
-    request->tool_choice = ToolChoice::kRequired;
-    request->begun_call = "call:";
-    return;
-  }
-  const Json* function = text::Member(*choice, "function");
-  const Json* name = function == nullptr ? nullptr : text::Member(*function, "name");
-  if (name == nullptr || !name->is_string()) {
-    fields.Fault(BadField("tool_choice",
-                          "tool_choice: expected auto, none, required or {{\"type\": \"function\", "
-                          "\"function\": {{\"name\": ...}}}}"));
-    return;
-  }
-  request->tool_choice = ToolChoice::kNamed;
-  request->single_call = true;
-  request->begun_call = fmt::format("call:{}{{", name->get_ref<const std::string&>());
-  if (!HasTool(*tools, name->get_ref<const std::string&>())) {
-    fields.Fault(BadField("tool_choice", "tool_choice: no tool is named {}",
-                          QuoteForMessage(name->get_ref<const std::string&>())));
-  }
-}
-
 std::optional<PartMarks> MarksOf(const text::Tokenizer& tokenizer, std::string_view begin,
                                  std::string_view end) {
   const std::optional<text::TokenId> begin_id = tokenizer.IdOf(begin);
@@ -211,35 +166,35 @@ std::optional<PartMarks> MarksOf(const text::Tokenizer& tokenizer, std::string_v
   return PartMarks{.begin = *begin_id, .end = *end_id};
 }
 
+std::shared_ptr<const grammar::Grammar> GrammarOf(RequestFields& fields, const ServedModel& model,
+                                                  const std::optional<AnswerShape>& shape) {
+  if (!shape.has_value() || fields.error().has_value()) return nullptr;
+  const auto made = model.grammars == nullptr
+                        ? std::unexpected(Error{"not supported with this model's tokenizer"})
+                        : model.grammars->Get(*shape);
+  if (made.has_value()) return *made;
+  fields.Fault(BadField(shape->field, "{}: {}", shape->field, made.error().message));
+  return nullptr;
+}
+
+// An answer that must be a call is content of that shape, as far as its tokens go.
 void ReadStructuredOutput(RequestFields& fields, std::string_view body, const ServedModel& model,
-                          bool thinks, GenerationRequest* request) {
+                          bool thinks, const ToolUse& tools, GenerationRequest* request) {
   const std::optional<AnswerShape> shape = ReadAnswerShape(fields, body);
-  if (!shape.has_value() || fields.error().has_value()) return;
-  if (!request->begun_call.empty()) {
+  if (shape.has_value() && tools.is_forced()) {
     fields.Fault(BadField(shape->field,
                           "{}: not together with a tool_choice that makes the answer a call",
                           shape->field));
-    return;
   }
-  if (model.grammars == nullptr) {
-    fields.Fault(
-        BadField(shape->field, "{}: not supported with this model's tokenizer", shape->field));
-    return;
+  AnswerRules rules;
+  rules.content = GrammarOf(fields, model, tools.is_forced() ? tools.calls : shape);
+  if (!tools.is_forced()) rules.calls = GrammarOf(fields, model, tools.calls);
+  if (rules.content == nullptr && rules.calls == nullptr) return;
+  if (thinks) rules.thought = MarksOf(model.tokenizer, "<|channel>", "<channel|>");
+  if (tools.choice == ToolChoice::kAuto) {
+    rules.call = MarksOf(model.tokenizer, "<|tool_call>", "<tool_call|>");
   }
-  const auto grammar = model.grammars->Get(*shape);
-  if (!grammar.has_value()) {
-    fields.Fault(BadField(shape->field, "{}: {}", shape->field, grammar.error().message));
-    return;
-  }
-  std::optional<PartMarks> thought;
-  std::optional<PartMarks> call;
-  if (thinks) thought = MarksOf(model.tokenizer, "<|channel>", "<channel|>");
-  if (request->tool_choice == ToolChoice::kAuto) {
-    call = MarksOf(model.tokenizer, "<|tool_call>", "<tool_call|>");
-  }
-  request->new_constraint = [grammar = *grammar, thought, call] {
-    return NewAnswerConstraint(grammar, thought, call);
-  };
+  request->new_constraint = [rules] { return NewAnswerConstraint(rules); };
 }
 
 void RefuseForChat(RequestFields& fields) {
@@ -261,8 +216,7 @@ std::string ParamOf(std::string_view message, std::string_view fallback) {
 }
 
 ApiResult<Prompt> RenderPrompt(const Json& messages, const Json& tools,
-                               const text::ChatOptions& options, const ServedModel& model,
-                               std::string_view begun_call) {
+                               const text::ChatOptions& options, const ServedModel& model) {
   Result<std::string> text = text::RenderChat(messages, tools, options);
   if (!text.has_value()) {
     const std::string& message = text.error().message;
@@ -270,7 +224,6 @@ ApiResult<Prompt> RenderPrompt(const Json& messages, const Json& tools,
     return std::unexpected(
         ApiError{.message = message, .param = ParamOf(message, field), .code = "invalid_value"});
   }
-  if (!begun_call.empty()) text->append("<|tool_call>").append(begun_call);
   Prompt prompt{.ids = model.tokenizer.Encode(*text, false), .text = *std::move(text)};
   return prompt;
 }
@@ -316,16 +269,17 @@ ApiResult<GenerationRequest> ReadChat(const Json& json, std::string_view body,
   ReadThinking(fields, &chat, &request);
   const Json* messages = fields.Find("messages");
   const Json* tools = fields.Find("tools");
-  ReadToolChoice(fields, tools, &request);
-  ReadStructuredOutput(fields, body, model, chat.enable_thinking, &request);
+  const ToolUse use = ReadTools(fields, body);
+  request.tool_choice = use.choice;
+  request.single_call = use.single_call;
+  ReadStructuredOutput(fields, body, model, chat.enable_thinking, use, &request);
   RefuseForChat(fields);
   if (messages == nullptr) fields.Fault(BadField("messages", "messages: expected a list"));
   if (fields.error().has_value()) return std::unexpected(*fields.error());
 
   const bool offers_tools = request.tool_choice != ToolChoice::kNone;
   request.format = offers_tools ? text::AnswerFormat::kChatTools : text::AnswerFormat::kChat;
-  auto prompt =
-      RenderPrompt(*messages, offers_tools ? *tools : Json(), chat, model, request.begun_call);
+  auto prompt = RenderPrompt(*messages, offers_tools ? *tools : Json(), chat, model);
   if (!prompt.has_value()) return std::unexpected(prompt.error());
   request.prompts.push_back(*std::move(prompt));
   return Finish(fields, std::move(request), model);
@@ -382,7 +336,7 @@ ApiResult<GenerationRequest> ReadCompletion(const Json& json, std::string_view b
   request.engine.prompt_logprobs = request.echo && request.engine.logprobs;
   fields.Refuse("suffix", "", "not supported");
   fields.Refuse("best_of", request.n, "not supported beyond n");
-  ReadStructuredOutput(fields, body, model, /*thinks=*/false, &request);
+  ReadStructuredOutput(fields, body, model, /*thinks=*/false, {}, &request);
   ReadPrompts(fields, model, &request);
   return Finish(fields, std::move(request), model);
 }
@@ -424,8 +378,7 @@ ApiResult<Prompt> ParseTokenize(std::string_view body, const ServedModel& model)
   }
   fields.RefuseUnknown();
   if (fields.error().has_value()) return std::unexpected(*fields.error());
-  if (!has_prompt)
-    return RenderPrompt(*messages, tools == nullptr ? Json() : *tools, chat, model, "");
+  if (!has_prompt) return RenderPrompt(*messages, tools == nullptr ? Json() : *tools, chat, model);
   const bool add_bos = add_special_tokens && !text.starts_with("<bos>");
   return Prompt{.ids = model.tokenizer.Encode(text, add_bos), .text = text};
 }

@@ -13,11 +13,10 @@
 #include "engine/engine.h"
 #include "server/api_error.h"
 #include "server/served_model.h"
+#include "server/tool_choice.h"
 #include "text/answer_parser.h"
 
 namespace nibble::server {
-
-enum class ToolChoice { kNone, kAuto, kRequired, kNamed };
 
 struct Prompt {
   std::vector<int32_t> ids;
@@ -39,7 +38,6 @@ struct GenerationRequest {
 
   ToolChoice tool_choice = ToolChoice::kNone;
   text::AnswerFormat format = text::AnswerFormat::kPlain;
-  std::string begun_call;  // the call's text that the prompt ends with
   bool single_call = false;
   bool include_reasoning = true;
 

@@ -102,6 +102,10 @@ Result<std::shared_ptr<const grammar::Grammar>> Compile(
       return Grammar::OfJsonSchema(shape.text, std::move(vocabulary));
     case Kind::kRegex:
       return Grammar::OfRegex(shape.text, std::move(vocabulary));
+    case Kind::kToolCall:
+    case Kind::kToolCalls:
+      return Grammar::OfToolCalls(shape.text, shape.kind == Kind::kToolCalls,
+                                  std::move(vocabulary));
     case Kind::kChoice:
       break;
   }
@@ -109,15 +113,23 @@ Result<std::shared_ptr<const grammar::Grammar>> Compile(
   return Grammar::OfChoice(choices, std::move(vocabulary));
 }
 
-// Behind a call there is another one, or the end.
+std::shared_ptr<TokenConstraint> NewConstraintOf(
+    const std::shared_ptr<const grammar::Grammar>& grammar) {
+  return grammar == nullptr ? nullptr : grammar::Grammar::NewConstraint(grammar);
+}
+
+// Behind a call there is another one, or the end; but free content may go on.
 class AnswerConstraint : public TokenConstraint {
  public:
-  AnswerConstraint(std::shared_ptr<TokenConstraint> content, std::optional<PartMarks> thought,
-                   std::optional<PartMarks> call)
-      : content_(std::move(content)), thought_(thought), call_(call) {}
+  explicit AnswerConstraint(const AnswerRules& rules)
+      : rules_(rules), content_(NewConstraintOf(rules.content)) {}
 
   void FillMask(std::span<uint64_t> mask) override {
-    if (part_ == Part::kThought || part_ == Part::kCall) {
+    if (part_ == Part::kCall && call_ != nullptr) {
+      call_->FillMask(mask);
+      return;
+    }
+    if (part_ == Part::kThought || part_ == Part::kCall || content_ == nullptr) {
       std::ranges::fill(mask, ~uint64_t{0});
       return;
     }
@@ -127,31 +139,35 @@ class AnswerConstraint : public TokenConstraint {
       content_->FillMask(mask);
     }
     if (part_ == Part::kContent) return;
-    if (thought_.has_value() && part_ == Part::kNone) Allow(thought_->begin, mask);
-    if (call_.has_value()) Allow(call_->begin, mask);
+    if (rules_.thought.has_value() && part_ == Part::kNone) Allow(rules_.thought->begin, mask);
+    if (rules_.call.has_value()) Allow(rules_.call->begin, mask);
   }
 
   void Accept(int32_t id) override {
+    const bool may_call = part_ != Part::kContent || content_ == nullptr;
     if (part_ == Part::kThought) {
-      if (id == thought_->end) {
+      if (id == rules_.thought->end) {
         part_ = Part::kNone;
-        thought_.reset();  // one is enough
+        rules_.thought.reset();  // one is enough
       }
     } else if (part_ == Part::kCall) {
-      if (id == call_->end) part_ = Part::kAfterCall;
-    } else if (part_ == Part::kNone && thought_.has_value() && id == thought_->begin) {
+      if (call_ != nullptr) call_->Accept(id);
+      if (id == rules_.call->end) part_ = Part::kAfterCall;
+    } else if (part_ == Part::kNone && rules_.thought.has_value() && id == rules_.thought->begin) {
       part_ = Part::kThought;
-    } else if (part_ != Part::kContent && call_.has_value() && id == call_->begin) {
+    } else if (may_call && rules_.call.has_value() && id == rules_.call->begin) {
       part_ = Part::kCall;
+      call_ = NewConstraintOf(rules_.calls);
+      if (call_ != nullptr) call_->Accept(id);
     } else {
       part_ = Part::kContent;
-      content_->Accept(id);
+      if (content_ != nullptr) content_->Accept(id);
     }
   }
 
   bool is_complete() const override {
     if (part_ == Part::kThought || part_ == Part::kCall) return false;
-    return part_ == Part::kAfterCall || content_->is_complete();
+    return part_ == Part::kAfterCall || content_ == nullptr || content_->is_complete();
   }
 
  private:
@@ -162,9 +178,9 @@ class AnswerConstraint : public TokenConstraint {
     mask[bit / 64] |= uint64_t{1} << (bit % 64);
   }
 
+  AnswerRules rules_;
   std::shared_ptr<TokenConstraint> content_;
-  std::optional<PartMarks> thought_;
-  std::optional<PartMarks> call_;
+  std::shared_ptr<TokenConstraint> call_;  // of the call that is being written
   Part part_ = Part::kNone;
 };
 
@@ -197,19 +213,28 @@ std::optional<AnswerShape> ReadAnswerShape(RequestFields& fields, std::string_vi
   return std::move(shapes[0]);
 }
 
-Result<std::shared_ptr<const grammar::Grammar>> GrammarCache::Get(const AnswerShape& shape) {
+GrammarCache::Made GrammarCache::Get(const AnswerShape& shape) {
   const std::string key = fmt::format("{} {}", static_cast<int>(shape.kind), shape.text);
-  {
-    const std::lock_guard lock(mutex_);
-    const auto known = std::ranges::find(entries_, key, &Entry::first);
-    if (known != entries_.end()) {
-      entries_.splice(entries_.begin(), entries_, known);
-      return known->second;
-    }
+  std::unique_lock lock(mutex_);
+  const auto known = std::ranges::find(entries_, key, &Entry::first);
+  if (known != entries_.end()) {
+    entries_.splice(entries_.begin(), entries_, known);
+    return known->second;
   }
-  NIBBLE_ASSIGN_OR_RETURN(auto made, Compile(shape, vocabulary_));
-  const std::lock_guard lock(mutex_);
-  entries_.emplace_front(key, made);
+  if (const auto other = in_making_.find(key); other != in_making_.end()) {
+    const std::shared_future<Made> future = other->second;
+    lock.unlock();
+    return future.get();
+  }
+  std::promise<Made> promise;
+  in_making_.emplace(key, promise.get_future().share());
+  lock.unlock();
+  Made made = Compile(shape, vocabulary_);
+  promise.set_value(made);
+  lock.lock();
+  in_making_.erase(key);
+  if (!made.has_value()) return made;
+  entries_.emplace_front(key, *made);
   if (entries_.size() > kMaxGrammars) entries_.pop_back();
   return made;
 }
@@ -219,12 +244,8 @@ size_t GrammarCache::size() const {
   return entries_.size();
 }
 
-std::shared_ptr<TokenConstraint> NewAnswerConstraint(
-    std::shared_ptr<const grammar::Grammar> grammar, std::optional<PartMarks> thought,
-    std::optional<PartMarks> call) {
-  auto content = grammar::Grammar::NewConstraint(std::move(grammar));
-  if (!thought.has_value() && !call.has_value()) return content;
-  return std::make_shared<AnswerConstraint>(std::move(content), thought, call);
+std::shared_ptr<TokenConstraint> NewAnswerConstraint(const AnswerRules& rules) {
+  return std::make_shared<AnswerConstraint>(rules);
 }
 
 }  // namespace nibble::server

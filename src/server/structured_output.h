@@ -1,5 +1,5 @@
-// What an answer must look like, where a request says so: response_format as OpenAI has it, and
-// vLLM's structured_outputs, guided_json, guided_regex and guided_choice.
+// What an answer must look like, where a request says so: response_format as OpenAI has it, vLLM's
+// structured_outputs, guided_json, guided_regex and guided_choice, and calls of tools.
 //
 // Grammars are kept, those used last, since requests of one client mostly ask for the same and a
 // grammar remembers which tokens it allows. Tested by structured_output_test.cc and
@@ -7,7 +7,9 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -26,10 +28,10 @@ class RequestFields;
 
 // A shape as the request has it.
 struct AnswerShape {
-  enum class Kind : uint8_t { kJsonObject, kJsonSchema, kRegex, kChoice };
+  enum class Kind : uint8_t { kJsonObject, kJsonSchema, kRegex, kChoice, kToolCall, kToolCalls };
   std::string field = {};  // that says so
   Kind kind = Kind::kJsonObject;
-  std::string text = {};  // schema, expression, or the choices as a JSON list
+  std::string text = {};  // schema, expression, or the choices or tools as a JSON list
 };
 
 // Reads those fields. `body`: the whole request, since the order of a schema's properties, which an
@@ -39,11 +41,13 @@ std::optional<AnswerShape> ReadAnswerShape(RequestFields& fields, std::string_vi
 // Thread-safe.
 class GrammarCache {
  public:
+  using Made = Result<std::shared_ptr<const grammar::Grammar>>;
+
   explicit GrammarCache(std::shared_ptr<const grammar::Vocabulary> vocabulary)
       : vocabulary_(std::move(vocabulary)) {}
 
-  // Error: why there is no such grammar.
-  Result<std::shared_ptr<const grammar::Grammar>> Get(const AnswerShape& shape);
+  // Error: why there is no such grammar. One that is being made is waited for.
+  Made Get(const AnswerShape& shape);
   size_t size() const;
 
  private:
@@ -52,6 +56,7 @@ class GrammarCache {
   const std::shared_ptr<const grammar::Vocabulary> vocabulary_;
   mutable std::mutex mutex_;
   std::list<Entry> entries_;  // the one used last first
+  std::map<std::string, std::shared_future<Made>> in_making_;
 };
 
 // The tokens between which a part of an answer stands that is no content.
@@ -60,10 +65,15 @@ struct PartMarks {
   text::TokenId end = 0;
 };
 
-// The content has the grammar's shape. A thought may stand before it, and a call in its place,
-// where their marks are given.
-std::shared_ptr<TokenConstraint> NewAnswerConstraint(
-    std::shared_ptr<const grammar::Grammar> grammar, std::optional<PartMarks> thought,
-    std::optional<PartMarks> call);
+// What an answer is held to.
+struct AnswerRules {
+  std::shared_ptr<const grammar::Grammar> content = nullptr;  // null: free
+  std::optional<PartMarks> thought = std::nullopt;            // that may stand before the content
+  std::optional<PartMarks> call = std::nullopt;               // that may stand in its place
+  std::shared_ptr<const grammar::Grammar> calls = nullptr;    // each with its marks; null: free
+};
+
+// For one choice.
+std::shared_ptr<TokenConstraint> NewAnswerConstraint(const AnswerRules& rules);
 
 }  // namespace nibble::server

@@ -12,12 +12,8 @@ constexpr std::string_view kLabel = "thought\n";
 
 }  // namespace
 
-AnswerParser::AnswerParser(const Tokenizer& tokenizer, AnswerFormat format, std::string begun_call)
-    : tokenizer_(&tokenizer),
-      format_(format),
-      detokenizer_(tokenizer),
-      part_(begun_call.empty() ? Part::kContent : Part::kCall),
-      call_(std::move(begun_call)) {
+AnswerParser::AnswerParser(const Tokenizer& tokenizer, AnswerFormat format)
+    : tokenizer_(&tokenizer), format_(format), detokenizer_(tokenizer) {
   if (format == AnswerFormat::kPlain) return;
   channel_begin_ = tokenizer.IdOf("<|channel>");
   channel_end_ = tokenizer.IdOf("<channel|>");

@@ -33,9 +33,8 @@ class AnswerParser {
  public:
   enum class Part { kContent, kThought, kCall };
 
-  // `tokenizer` must outlive this object. `begun_call`: the call's text that the prompt ends with
-  // already, where an answer must be one.
-  AnswerParser(const Tokenizer& tokenizer, AnswerFormat format, std::string begun_call = "");
+  // `tokenizer` must outlive this object.
+  AnswerParser(const Tokenizer& tokenizer, AnswerFormat format);
 
   // What became certain with this token; not for the token that ended generation.
   AnswerDelta Push(TokenId id);

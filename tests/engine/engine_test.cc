@@ -12,6 +12,7 @@
 namespace nibble::engine {
 namespace {
 
+// Case I7 of the field reports.
 TEST_F(EngineTest, AnswersAreTheSameAloneAndInABatch) {
   const EngineOptions options{.max_step_tokens = 20, .max_sequences = 5};
   Engine engine = MakeEngine(options);

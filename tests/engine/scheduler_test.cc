@@ -84,6 +84,7 @@ TEST_F(SchedulerTest, PreemptedRequestsGiveTheSameTokens) {
   }
 }
 
+// Cases C12 and I8 of the field reports.
 TEST_F(SchedulerTest, CachedPrefixesGiveTheSameTokens) {
   const EngineOptions options{.max_step_tokens = 32, .prefix_cache = true};
   Engine engine = MakeEngine(options);
@@ -105,6 +106,7 @@ TEST_F(SchedulerTest, CachedPrefixesGiveTheSameTokens) {
   EXPECT_GT(stats.n_prefix_query_tokens, stats.n_prefix_hit_tokens);
 }
 
+// Case C12 of the field reports.
 TEST_F(SchedulerTest, TheSecondTurnReadsTheFirstFromTheCache) {
   const EngineOptions options{.prefix_cache = true};
   Engine engine = MakeEngine(options);
@@ -135,6 +137,7 @@ TEST_F(SchedulerTest, EqualPromptsAtTheSameTimeShareTheirPages) {
   EXPECT_EQ(engine.stats().full.n_used, 0);
 }
 
+// Case C13 of the field reports.
 TEST_F(SchedulerTest, TheCacheKeepsWithinItsBudget) {
   const int64_t budget = KvBytes(200, 32);
   Engine engine =

@@ -22,6 +22,7 @@ class StopTokensTest : public ::testing::Test {
   std::filesystem::path dir_;
 };
 
+// Case E8 of the field reports.
 TEST_F(StopTokensTest, JoinsBothFiles) {
   Write("generation_config.json", R"({"eos_token_id": [106, 1, 50]})");
   Write("config.json", R"({"eos_token_id": [1, 106], "text_config": {"eos_token_id": 7}})");

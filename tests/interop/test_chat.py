@@ -195,6 +195,7 @@ def assert_same(nibble: Run, model: Path, conversations: list[Conversation]) -> 
 
 
 def test_hand_made(nibble: Run, model: Path) -> None:
+    """Case F6 of the field reports."""
     assert_same(nibble, model, hand_made())
 
 

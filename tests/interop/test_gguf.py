@@ -178,7 +178,7 @@ def prompts_for(model: Path) -> list[list[int]]:
 
 @pytest.mark.parametrize("tables", ["q4_0", "q6_k"])
 def test_llama_cpp_gives_the_same(nibble: Run, model: Path, tmp_path: Path, tables: str) -> None:
-    """The greedy tokens on the trained model; on the others, whose choices are often near ties, as far as the difference allows."""
+    """Case E5 of the field reports for token ids. The greedy tokens on the trained model; on the others, whose choices are often near ties, as far as the difference allows."""
     path = tmp_path / "model.gguf"
     export(nibble, model, path, "--embeddings", tables)
     prompts = prompts_for(model)
@@ -222,6 +222,7 @@ def test_a_file_runs_like_its_directory(nibble: Run, tiny: Path, tmp_path: Path)
 
 
 def test_metadata(nibble: Run, tiny: Path, tmp_path: Path) -> None:
+    """Cases E5 and E6 of the field reports."""
     path = tmp_path / "tiny.gguf"
     export(nibble, tiny, path)
     fields = gguf.GGUFReader(path).fields
@@ -234,6 +235,10 @@ def test_metadata(nibble: Run, tiny: Path, tmp_path: Path) -> None:
     assert fields[gguf.Keys.Tokenizer.BOS_ID].contents() == generation["bos_token_id"]
     assert fields[gguf.Keys.Tokenizer.EOS_ID].contents() in generation["eos_token_id"]
     assert fields[gguf.Keys.Tokenizer.ADD_BOS].contents() is True
+    assert fields[gguf.Keys.Tokenizer.MODEL].contents() == "gemma4" and fields[gguf.Keys.Tokenizer.MERGES].contents()
+    types = fields[gguf.Keys.Tokenizer.TOKEN_TYPE].contents()
+    special = [token["id"] for token in json.loads((tiny / "tokenizer.json").read_text())["added_tokens"] if token["special"]]
+    assert special and all(types[token_id] == gguf.TokenType.CONTROL for token_id in special)
 
 
 def test_a_table_of_another_type_is_named(nibble: Run, tiny: Path, tmp_path: Path) -> None:

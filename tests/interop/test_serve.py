@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,12 +29,15 @@ NEVER_S = 300  # what takes longer does not happen
 
 
 class Server:
-    """One `nibble serve` on a free port; its log is kept."""
+    """One `nibble serve` on a free port; its log is read as it comes, since a full pipe would hold it up, and kept."""
 
-    def __init__(self, model: Path, *flags: str, env: dict[str, str] | None = None) -> None:
-        command = [from_environment("NIBBLE_BIN"), "serve", str(model), "--port", "0", "--threads", "1", *flags]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | (env or {}))
+    def __init__(self, model: Path | None, *flags: str, env: dict[str, str] | None = None) -> None:
+        arguments = [str(model), "--port", "0", "--threads", "1", *flags] if model else []
+        self.process = subprocess.Popen([from_environment("NIBBLE_BIN"), "serve", *arguments], stderr=subprocess.PIPE, text=True, env=os.environ | (env or {}))
         self.port = int(self.process.stderr.readline().rsplit(":", 1)[1])
+        self.log: list[str] = []
+        self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr))
+        self.reader.start()
 
     def wait(self) -> Server:
         return self.until(lambda: self.get("/health")[0] == 200)
@@ -67,10 +71,16 @@ class Server:
     def client(self, **options: object) -> openai.OpenAI:
         return openai.OpenAI(base_url=f"http://127.0.0.1:{self.port}/v1", api_key="none", max_retries=0, **options)
 
+    def end(self) -> str:
+        """Waits for it; the log."""
+        self.process.wait(timeout=NEVER_S)
+        self.reader.join()
+        return "".join(self.log)
+
     def stop(self) -> str:
         if self.process.poll() is None:
             self.process.terminate()
-        return self.process.communicate(timeout=NEVER_S)[1]
+        return self.end()
 
 
 Start = Callable[..., Server]
@@ -136,6 +146,7 @@ def test_completions(server: Server) -> None:
 
 @pytest.mark.parametrize("streams", [False, True])
 def test_tools(server: Server, streams: bool) -> None:
+    """Case F9 of the field reports."""
     client = server.client()
     for choice, reason in (("auto", "tool_calls"), ("required", "tool_calls"), ({"type": "function", "function": {"name": "get_weather"}}, "stop")):
         arguments = dict(messages=BERN, tools=[WEATHER], tool_choice=choice, **GREEDY)
@@ -159,6 +170,8 @@ def test_a_tools_result_goes_back(server: Server) -> None:
 
 
 def test_same_answer_alone_in_a_crowd_and_again(server: Server) -> None:
+    """Cases I7 and I8 of the field reports."""
+
     def ask(number: int) -> str:
         messages = [{"role": "user", "content": f"What is {number}*37?"}]
         return server.client().chat.completions.create(messages=messages, max_tokens=30, **GREEDY).choices[0].message.content
@@ -191,6 +204,8 @@ def test_parameters_have_effect(server: Server) -> None:
 
 
 def test_a_second_turn_uses_the_first(start: Start) -> None:
+    """Case C12 of the field reports."""
+
     def second_turn(server: Server) -> tuple[str, int]:
         history = [*TURKEY, {"role": "assistant", "content": "Ankara"}, {"role": "user", "content": "What is 47*83?"}]
         answer = server.client().chat.completions.create(messages=history, max_tokens=20, **GREEDY)
@@ -204,15 +219,17 @@ def test_a_second_turn_uses_the_first(start: Start) -> None:
 
 
 def test_errors(server: Server) -> None:
+    """Cases H6, H9 and I4 of the field reports."""
     client = server.client()
     with pytest.raises(openai.NotFoundError):
         client.chat.completions.create(model="other", messages=TURKEY)
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(messages=TURKEY, top_p=2, **GREEDY)
     assert caught.value.param == "top_p"
-    with pytest.raises(openai.BadRequestError) as caught:
-        client.chat.completions.create(messages=[{"role": "user", "content": "a " * 3000}], **GREEDY)
-    assert caught.value.code == "context_length_exceeded" and "2048" in caught.value.message
+    for streams in (False, True):
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.chat.completions.create(messages=[{"role": "user", "content": "a " * 3000}], stream=streams, **GREEDY)
+        assert caught.value.code == "context_length_exceeded" and "2048" in caught.value.message
     status, answer = server.post("/v1/chat/completions", b"{" * 100_000)
     assert status == 400 and answer["error"]["code"] == "invalid_json"
     assert server.request("POST", "/tokenize", b" " * (40 << 20))[0] == 413
@@ -220,6 +237,7 @@ def test_errors(server: Server) -> None:
 
 
 def test_ignored_fields_are_named(server: Server) -> None:
+    """Case H7 of the field reports."""
     _, headers, _ = server.request("POST", "/v1/chat/completions", {"messages": TURKEY, "user": "u", "max_tokens": 1})
     assert headers["X-Nibble-Ignored"] == "user"
 
@@ -234,10 +252,7 @@ def test_key(start: Start) -> None:
 def test_sagemaker(tiny: Path) -> None:
     """The container gives nothing but an environment."""
     environment = {"NIBBLE_SERVE_MODEL": str(tiny), "NIBBLE_SERVE_SERVED_MODEL_NAME": "a model,other", "NIBBLE_SERVE_API_KEY": "", "NIBBLE_SERVE_MAX_QUEUE": "3"}
-    command = [from_environment("NIBBLE_BIN"), "serve"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | environment | {"NIBBLE_SERVE_PORT": "0"})
-    server = object.__new__(Server)
-    server.process, server.port = process, int(process.stderr.readline().rsplit(":", 1)[1])
+    server = Server(None, env=environment | {"NIBBLE_SERVE_PORT": "0"})
     try:
         server.wait()
         assert server.get("/ping")[0] == 200
@@ -248,7 +263,7 @@ def test_sagemaker(tiny: Path) -> None:
     finally:
         server.stop()
     for name, value in (("NIBBLE_SERVE_PORTS", "1"), ("NIBBLE_SERVE_MAX_QUEUE", "many")):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=NEVER_S, env=os.environ | environment | {name: value})
+        done = subprocess.run([from_environment("NIBBLE_BIN"), "serve"], capture_output=True, text=True, timeout=NEVER_S, env=os.environ | environment | {name: value})
         assert done.returncode == 2 and name.removeprefix("NIBBLE_SERVE_").lower().replace("_", "-") in done.stderr.lower().replace("_", "-")
 
 
@@ -257,6 +272,7 @@ def long_request() -> dict:
 
 
 def test_a_client_that_goes_ends_its_work(server: Server) -> None:
+    """Case I1 of the field reports."""
     for streams in (True, False):
         connection = http.client.HTTPConnection("127.0.0.1", server.port)
         connection.request("POST", "/v1/chat/completions", json.dumps(long_request() | {"stream": streams}), {"Content-Type": "application/json"})
@@ -269,6 +285,7 @@ def test_a_client_that_goes_ends_its_work(server: Server) -> None:
 
 
 def test_shutdown(start: Start) -> None:
+    """Case I9 of the field reports."""
     server = start()
     connection = http.client.HTTPConnection("127.0.0.1", server.port)
     connection.request("POST", "/v1/chat/completions", json.dumps(long_request()), {"Content-Type": "application/json"})
@@ -278,7 +295,7 @@ def test_shutdown(start: Start) -> None:
     server.until(lambda: server.get("/ready")[0] == 503)
     assert server.post("/v1/chat/completions", {"messages": TURKEY})[0] == 503
     assert response.read().endswith(b"data: [DONE]\n\n")
-    assert "shutting down" in server.process.communicate(timeout=NEVER_S)[1]
+    assert "shutting down" in server.end()
     assert server.process.returncode == 0
 
 

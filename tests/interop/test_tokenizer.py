@@ -90,10 +90,12 @@ def assert_same(nibble: Run, model: Path, texts: Sequence[str]) -> None:
 
 
 def test_runs(nibble: Run, model: Path) -> None:
+    """Cases E2 and E3 of the field reports."""
     assert_same(nibble, model, RUNS + PLACED_RUNS)
 
 
 def test_hand_made(nibble: Run, model: Path) -> None:
+    """Cases E3 and E4 of the field reports."""
     assert_same(nibble, model, HAND_MADE)
 
 

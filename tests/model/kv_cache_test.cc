@@ -43,6 +43,7 @@ int64_t TokenBytes(const gemma::Config& config, bool sliding) {
   return bytes;
 }
 
+// Case C11 of the field reports.
 TEST(KvCache, SlidingLayersHoldAboutAWindow) {
   const gemma::Config config = FiveToOne(0);
   KvCache cache(config, {.format = kernels::KvFormat::kF32});

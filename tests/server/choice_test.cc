@@ -58,6 +58,7 @@ Whole Give(const GenerationRequest& request, const std::vector<int32_t>& ids) {
   return whole;
 }
 
+// Case E8 of the field reports.
 TEST(Choice, EndOfTurnStopsAndIsCountedButNotShown) {
   const Whole whole = Give(ChatRequest(), Ids("Hello<turn|>"));
   EXPECT_EQ(whole.content, "Hello");
@@ -65,6 +66,7 @@ TEST(Choice, EndOfTurnStopsAndIsCountedButNotShown) {
   EXPECT_EQ(whole.n_tokens, static_cast<int64_t>(Ids("Hello").size()) + 1);
 }
 
+// Case E9 of the field reports.
 TEST(Choice, NothingComesAfterACallHandsOver) {
   const Whole whole = Give(ToolRequest(ToolChoice::kAuto),
                            Ids("<|tool_call>call:f{}<tool_call|><|tool_response>invented"));
@@ -73,6 +75,7 @@ TEST(Choice, NothingComesAfterACallHandsOver) {
   EXPECT_EQ(whole.finish_reason, "tool_calls");
 }
 
+// Case G3 of the field reports.
 TEST(Choice, StopStringAcrossTokens) {
   GenerationRequest request = ChatRequest();
   request.stop = {"en door"};
@@ -91,6 +94,7 @@ TEST(Choice, StopStringsAreTextBeforeMinTokens) {
   EXPECT_EQ(Give(request, {Ids("a")[0], Ids("a")[0], Ids("a")[0], Ids("a")[0]}).content, "aaa");
 }
 
+// Case G2 of the field reports.
 TEST(Choice, LimitInsideACharacter) {
   std::vector<int32_t> ids = Ids("hi");
   for (const char* byte : {"<0xF0>", "<0x9F>", "<0x98>"}) {
@@ -101,7 +105,8 @@ TEST(Choice, LimitInsideACharacter) {
   EXPECT_EQ(whole.finish_reason, "length");
 }
 
-// OpenAI's table: a named call ends with stop, all other calls with tool_calls.
+// Case F9 of the field reports, OpenAI's table: a named call ends with stop, all other calls with
+// tool_calls.
 TEST(Choice, FinishReasonsOfCalls) {
   const std::vector<int32_t> call = Ids("<|tool_call>call:f{}<tool_call|><|tool_response>");
   const std::vector<int32_t> words = Ids("words<turn|>");
@@ -109,11 +114,8 @@ TEST(Choice, FinishReasonsOfCalls) {
   EXPECT_EQ(Give(ToolRequest(ToolChoice::kAuto), words).finish_reason, "stop");
   EXPECT_EQ(Give(ChatRequest(), call).finish_reason, "stop");
   for (const ToolChoice choice : {ToolChoice::kRequired, ToolChoice::kNamed}) {
-    GenerationRequest request = ToolRequest(choice);
-    request.begun_call = choice == ToolChoice::kNamed ? "call:f{" : "call:";
-    const char* rest = choice == ToolChoice::kNamed ? "}<tool_call|><|tool_response>"
-                                                    : "f{}<tool_call|><|tool_response>";
-    const Whole whole = Give(request, Ids(rest));
+    const GenerationRequest request = ToolRequest(choice);
+    const Whole whole = Give(request, call);
     EXPECT_EQ(whole.calls.size(), 1u);
     EXPECT_EQ(whole.finish_reason, choice == ToolChoice::kNamed ? "stop" : "tool_calls");
     const Whole plain = Give(request, words);
@@ -135,6 +137,7 @@ TEST(Choice, OneCallIsEnoughWhereParallelOnesAreOff) {
   EXPECT_TRUE(whole.must_cancel);
 }
 
+// Cases F4 and F8 of the field reports.
 TEST(Choice, NoMarkEverInContent) {
   const std::vector<int32_t> ids =
       Ids("<|channel>thought\nhm\n<channel|>So: <|tool_call>call:f{a:<|\"|>x<|\"|>}<tool_call|>");
@@ -149,6 +152,7 @@ TEST(Choice, NoMarkEverInContent) {
   }
 }
 
+// Case H3 of the field reports.
 TEST(Choice, LogprobsAreOfTheContentAndTheirBytesMakeIt) {
   GenerationRequest request = ChatRequest();
   request.engine.logprobs = true;

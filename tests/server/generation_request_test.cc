@@ -32,6 +32,7 @@ ApiError ChatError(const Json& body) {
 const Json kTools = Json::parse(R"([{"type":"function","function":{"name":"f","description":"d",
     "parameters":{"type":"object","properties":{"a":{"type":"string"}}}}}])");
 
+// Case H1 of the field reports.
 TEST(GenerationRequest, BothNamesOfTheTokenLimitWork) {
   EXPECT_EQ(Chat(With(Hello(), "max_completion_tokens", 3)).engine.max_tokens, 3);
   EXPECT_EQ(Chat(With(Hello(), "max_tokens", 4)).engine.max_tokens, 4);
@@ -79,7 +80,7 @@ TEST(GenerationRequest, FieldsOutOfRangeAreNamed) {
             SilentModel().sampling.temperature);
 }
 
-// The table of docs/SERVING.md.
+// The table of docs/SERVING.md: case H7 of the field reports.
 TEST(GenerationRequest, FieldsAreUsedIgnoredAloudOrRefused) {
   const GenerationRequest biased = Chat(With(Hello(), "logit_bias", {{"5", -100}}));
   ASSERT_EQ(biased.engine.sampling.logit_bias.size(), 1u);
@@ -92,6 +93,7 @@ TEST(GenerationRequest, FieldsAreUsedIgnoredAloudOrRefused) {
   EXPECT_TRUE(Chat(With(With(Hello(), "tools", kTools), "parallel_tool_calls", false)).single_call);
 }
 
+// Case H8 of the field reports.
 TEST(GenerationRequest, ValidShapesOfMessages) {
   const Json call =
       Json::parse(R"([{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}])");
@@ -123,6 +125,7 @@ TEST(GenerationRequest, ValidShapesOfMessages) {
   EXPECT_NE(error.message.find("image_url"), std::string::npos);
 }
 
+// Case I4 of the field reports.
 TEST(GenerationRequest, PromptLongerThanTheContextIsRefusedWithBothNumbers) {
   std::vector<int> ids(SilentModel().context_tokens + 1, 300);
   Json body = {{"prompt", ids}};
@@ -159,11 +162,11 @@ TEST(GenerationRequest, ToolChoice) {
   const GenerationRequest none = Chat(With(offer, "tool_choice", "none"));
   EXPECT_EQ(none.format, text::AnswerFormat::kChat);
   EXPECT_EQ(none.prompts[0].text.find("declaration:f"), std::string::npos);
-  EXPECT_TRUE(
-      Chat(With(offer, "tool_choice", "required")).prompts[0].text.ends_with("<|tool_call>call:"));
+  EXPECT_EQ(Chat(offer).new_constraint, nullptr);
+  EXPECT_NE(Chat(With(offer, "tool_choice", "required")).new_constraint, nullptr);
   const Json named = {{"type", "function"}, {"function", {{"name", "f"}}}};
-  EXPECT_TRUE(
-      Chat(With(offer, "tool_choice", named)).prompts[0].text.ends_with("<|tool_call>call:f{"));
+  EXPECT_EQ(Chat(With(offer, "tool_choice", named)).tool_choice, ToolChoice::kNamed);
+  EXPECT_TRUE(Chat(With(offer, "tool_choice", named)).single_call);
   const Json unknown = {{"type", "function"}, {"function", {{"name", "g"}}}};
   EXPECT_EQ(ChatError(With(offer, "tool_choice", unknown)).param, "tool_choice");
   EXPECT_EQ(ChatError(With(Hello(), "tool_choice", "required")).param, "tool_choice");
@@ -180,6 +183,7 @@ TEST(GenerationRequest, Thinking) {
   EXPECT_EQ(ChatError(With(Hello(), "chat_template_kwargs", {{"x", 1}})).code, "unknown_parameter");
 }
 
+// Cases H6, H9 and I5 of the field reports.
 TEST(GenerationRequest, HostileBodiesAreRefused) {
   for (const std::string& body :
        {std::string(), std::string("{:"), std::string("null"), std::string("[]"), std::string("1"),
@@ -193,7 +197,7 @@ TEST(GenerationRequest, HostileBodiesAreRefused) {
   }
 }
 
-// Types swapped, bytes changed, text cut: an answer or a 400, always.
+// Case I5 of the field reports: types swapped, bytes changed, text cut: an answer or a 400, always.
 TEST(GenerationRequest, MutatedBodiesAreAnsweredOrRefused) {
   Json body = With(With(Hello(), "tools", kTools), "logit_bias", {{"5", 1}});
   body["stop"] = {"a", "b"};

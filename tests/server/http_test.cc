@@ -81,6 +81,7 @@ TEST_F(HttpTest, HeadExpectAndOlderVersions) {
   EXPECT_EQ(answer.find("chunked"), std::string::npos);
 }
 
+// Cases H6 and I5 of the field reports.
 TEST_F(HttpTest, LimitsAndNonsenseGetErrorsInOpenAisShape) {
   Start(Says("Hi<turn|>"), {}, {.max_header_bytes = 2048, .max_body_bytes = 10'000});
   for (const auto& [bytes, status] : std::vector<std::pair<std::string, int>>{
@@ -97,7 +98,8 @@ TEST_F(HttpTest, LimitsAndNonsenseGetErrorsInOpenAisShape) {
   ExpectHealthy();
 }
 
-// While it waits, while it reads its prompt, while it streams, while it is answered in one piece.
+// Case I1 of the field reports: while it waits, while it reads its prompt, while it streams, while
+// it is answered in one piece.
 TEST_F(HttpTest, AClientThatGoesEndsItsWork) {
   Start(Says("a"), {.max_sequences = 2, .n_prefill_steps = 30, .step_time = milliseconds(1)});
   for (const char* more : {"", R"(,"stream":true)"}) {
@@ -132,6 +134,7 @@ TEST_F(HttpTest, ASlowReaderHoldsUpNobodyAndIsGivenUp) {
   EXPECT_TRUE(Eventually([&] { return http_->n_exchanges() == 0; }));
 }
 
+// Case G5 of the field reports.
 TEST_F(HttpTest, SilentStreamsCarryComments) {
   Start(Says("Hi<turn|>"), {}, {.ping_interval = milliseconds(100)});
   HeldStep step(*view_);
@@ -195,6 +198,7 @@ TEST_F(HttpTest, TooManyConnectionsAreToldSo) {
   }));
 }
 
+// Case I9 of the field reports.
 TEST_F(HttpTest, DrainingFinishesStreamsAndClosesConnections) {
   Start(Says("abcdefghij<turn|>"));
   HeldStep step(*view_);

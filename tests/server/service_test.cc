@@ -96,6 +96,7 @@ TEST_F(ServiceTest, AModelThatGivesNoTokenIsAnError) {
   Body(Get("/health"), 503);
 }
 
+// Cases F5 and H4 of the field reports.
 TEST_F(ServiceTest, StreamsSayTheSameAsWholeAnswers) {
   Start(
       Says("<|channel>thought\nhm\n<channel|>Hi 😀. "
@@ -144,6 +145,7 @@ TEST_F(ServiceTest, StreamsSayTheSameAsWholeAnswers) {
   EXPECT_EQ(events[0]["choices"][0]["delta"]["role"], "assistant");
 }
 
+// Case H4 of the field reports.
 TEST_F(ServiceTest, NoUsageChunkUnlessAskedFor) {
   Start(Says("Hi<turn|>"));
   for (const Json& event : Events(Finish(service_.Handle(PostChat(R"(,"stream":true)"))).body)) {
@@ -151,6 +153,7 @@ TEST_F(ServiceTest, NoUsageChunkUnlessAskedFor) {
   }
 }
 
+// Case H2 of the field reports.
 TEST_F(ServiceTest, SeveralChoicesShareOnePrompt) {
   std::mutex mutex;
   std::vector<uint64_t> seeds;
@@ -179,6 +182,7 @@ TEST_F(ServiceTest, SeveralChoicesShareOnePrompt) {
   EXPECT_EQ(texts, Json({"choice 1", "choice 2", "choice 3"}));
 }
 
+// Case H3 of the field reports.
 TEST_F(ServiceTest, LogprobsHaveOpenAisShape) {
   Start(Says("né<turn|>"));
   const auto logprobs = [&](const char* more) {
@@ -198,6 +202,7 @@ TEST_F(ServiceTest, LogprobsHaveOpenAisShape) {
   EXPECT_EQ(old["logprobs"]["text_offset"][0], 0);
 }
 
+// Case G5 of the field reports.
 TEST_F(ServiceTest, AFailureInAStreamIsAnErrorAndNoEnd) {
   Start(Says("abcdefgh<turn|>"));
   view_->throws_at_step = view_->n_steps + 5;
@@ -212,6 +217,7 @@ TEST_F(ServiceTest, AFailureInAStreamIsAnErrorAndNoEnd) {
   }
 }
 
+// Case I3 of the field reports.
 TEST_F(ServiceTest, FullQueueIsRefusedAtOnce) {
   Start(Says("a"), {.max_sequences = 1}, 2);
   HeldStep step(*view_);
@@ -233,6 +239,7 @@ TEST_F(ServiceTest, FullQueueIsRefusedAtOnce) {
   Body(PostChat(R"(,"n":3)"), 400);  // would never fit
 }
 
+// Case I1 of the field reports: it is counted, too.
 TEST_F(ServiceTest, AnAbandonedExchangeIsCancelled) {
   Start(Says("a"), {.step_time = std::chrono::milliseconds(1)});
   for (const bool streams : {true, false}) {
@@ -245,6 +252,46 @@ TEST_F(ServiceTest, AnAbandonedExchangeIsCancelled) {
   EXPECT_NE(metrics.find("finished_reason=\"abort\"} 2"), std::string::npos);
 }
 
+// Content of a whole answer, and of a stream.
+TEST_F(ServiceTest, WhatIsCutIsTheSameInAStream) {
+  struct Case {
+    const char* field_report;
+    std::string answer;
+    std::string more;
+    std::string content;
+    std::string finish_reason;
+  };
+  std::vector<int32_t> three = Ids("abcdefghijkl");
+  three.resize(3);
+  const std::string three_tokens = TinyTokenizer().Decode(three, true).value();
+  for (const Case& one : std::vector<Case>{
+           {"F8", "<|channel>thought\nhm<channel|>Yes<turn|>", R"(,"reasoning_effort":"high")",
+            "Yes", "stop"},
+           {"F8", "<|channel>thought\n<channel|>Yes<turn|>", "", "Yes", "stop"},
+           {"G2", "hi 😀", fmt::format(R"(,"max_tokens":{})", Ids("hi 😀").size() - 1), "hi ",
+            "length"},
+           {"G3", "A green door<turn|>", R"(,"stop":["en door"])", "A gre", "stop"},
+           {"G3", "!\n<turn|>", R"(,"stop":["\n"])", "!", "stop"},
+           {"H1", "abcdefghijkl", R"(,"max_completion_tokens":3)", three_tokens, "length"}}) {
+    Service service(Quiet());
+    ASSERT_TRUE(service.Start(ScriptedModel(Says(one.answer))).has_value());
+    const Json whole = Json::parse(Finish(service.Handle(PostChat(one.more))).body);
+    EXPECT_EQ(whole["choices"][0]["message"]["content"], one.content) << one.field_report;
+    EXPECT_EQ(whole["choices"][0]["finish_reason"], one.finish_reason) << one.field_report;
+    std::string content;
+    std::string finish_reason;
+    for (const Json& event :
+         Events(Finish(service.Handle(PostChat(one.more + R"(,"stream":true)"))).body)) {
+      if (event == "[DONE]") continue;
+      content += event["choices"][0]["delta"].value("content", "");
+      const Json& reason = event["choices"][0]["finish_reason"];
+      if (!reason.is_null()) finish_reason = reason.get<std::string>();
+    }
+    EXPECT_EQ(content, one.content) << one.field_report;
+    EXPECT_EQ(finish_reason, one.finish_reason) << one.field_report;
+  }
+}
+
 TEST_F(ServiceTest, AStopStringEndsTheWork) {
   Start(Says("abcabcabcabc"));
   const Json answer = Body(PostChat(R"(,"stop":"ca","max_tokens":400)"));
@@ -252,6 +299,7 @@ TEST_F(ServiceTest, AStopStringEndsTheWork) {
   EXPECT_TRUE(Eventually([&] { return view_->n_live == 0; }));
 }
 
+// Case I4 of the field reports.
 TEST_F(ServiceTest, TheContextsEndIsALimit) {
   Start(Says("a"));
   const std::vector<int> ids(510, 300);
@@ -262,6 +310,7 @@ TEST_F(ServiceTest, TheContextsEndIsALimit) {
   Body(Post("/v1/completions", Json({{"prompt", std::vector<int>(513, 300)}}).dump()), 400);
 }
 
+// Case H9 of the field reports.
 TEST_F(ServiceTest, ErrorsHaveOpenAisShape) {
   Start(Says("a"));
   for (const auto& [request, status] : std::vector<std::pair<HttpRequest, int>>{
@@ -309,6 +358,7 @@ TEST_F(ServiceTest, MetricsAreOnesThatPrometheusReads) {
   EXPECT_NE(text.find("vllm:num_requests_running{model_name=\"tiny\"} 0"), std::string::npos);
 }
 
+// Case I9 of the field reports.
 TEST_F(ServiceTest, DrainingRefusesNewWorkAndFinishesOld) {
   Start(Says("Hi<turn|>"));
   HttpReply running = service_.Handle(PostChat());

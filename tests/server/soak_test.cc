@@ -1,5 +1,6 @@
-// Many clients at once with requests of all kinds, some of which go away: every answer is its own
-// client's, none is lost, and nothing is left behind. NIBBLE_SOAK_REQUESTS sets how many there are.
+// Case I6 of the field reports: many clients at once with requests of all kinds, some of which go
+// away: every answer is its own client's, none is lost, and nothing is left behind.
+// NIBBLE_SOAK_REQUESTS sets how many there are.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -5,6 +5,7 @@
 namespace nibble::server {
 namespace {
 
+// Case G3 of the field reports.
 TEST(StopStrings, CutAtEveryPlaceAndCharacterByCharacter) {
   const std::string text = "A green door";
   for (size_t i = 0; i <= text.size(); ++i) {
@@ -20,6 +21,7 @@ TEST(StopStrings, CutAtEveryPlaceAndCharacterByCharacter) {
   EXPECT_EQ(seen, "A gre");
 }
 
+// Case G3 of the field reports.
 TEST(StopStrings, TextBeforeAStopIsSentAndTextAfterItIsNot) {
   StopStrings stops({"\n"});
   EXPECT_EQ(stops.Push("!\n?"), "!");

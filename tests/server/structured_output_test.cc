@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <barrier>
+#include <thread>
+
 #include "base/json.h"
 #include "scripted_model.h"
 #include "server/generation_request.h"
@@ -129,6 +132,104 @@ TEST(StructuredOutput, ThoughtsAndCalls) {
   EXPECT_FALSE(Allows(tools, "<|tool_call>call:f{}<tool_call|>yes"));
   EXPECT_FALSE(Allows(tools, "yes<|tool_call>call:f{}<tool_call|>"));
   EXPECT_TRUE(Allows(Parse(shape + std::string(kOneTool) + R"(,"tool_choice":"none")"), "yes"));
+}
+
+constexpr std::string_view kTwoTools =
+    R"(,"tools":[{"type":"function","function":{"name":"add","parameters":{"type":"object",)"
+    R"("properties":{"y":{"type":"integer"},"X":{"type":"integer"}},"required":["y","X"]}}},)"
+    R"({"type":"function","function":{"name":"now"}}])";
+
+std::string Call(std::string_view text) {
+  return fmt::format("<|tool_call>call:{}<tool_call|>", text);
+}
+
+// The answer is one call or more, of the tools that may be called, with the arguments they have.
+TEST(ToolChoice, RequiredAndNamedHoldTheAnswerToACall) {
+  const std::string tools(kTwoTools);
+  const auto required = Parse(tools + R"(,"tool_choice":"required")");
+  EXPECT_TRUE(Allows(required, Call("add{X:1,y:-2}")));
+  EXPECT_TRUE(Allows(required, Call("now{}")));
+  EXPECT_TRUE(Allows(required, Call("now{}") + Call("add{X:1,y:2}")));
+  for (const std::string& other :
+       {std::string("Hello"), Call("add{y:1,X:2}"), Call("add{X:1}"), Call("add{X:1.5,y:2}"),
+        Call("add{X:1, y:2}"), Call("now{a:1}"), Call("sub{}"), Call("now{}") + "Hello",
+        std::string("<|tool_call>call:now{}"), "<|channel>thought\nhm<channel|>" + Call("now{}")}) {
+    EXPECT_FALSE(Allows(required, other)) << other;
+  }
+  const auto single = Parse(tools + R"(,"tool_choice":"required","parallel_tool_calls":false)");
+  EXPECT_TRUE(Allows(single, Call("now{}")));
+  EXPECT_FALSE(Allows(single, Call("now{}") + Call("now{}")));
+  const auto named =
+      Parse(tools + R"(,"tool_choice":{"type":"function","function":{"name":"add"}})");
+  EXPECT_TRUE(Allows(named, Call("add{X:1,y:-2}")));
+  EXPECT_FALSE(Allows(named, Call("now{}")));
+  EXPECT_FALSE(Allows(named, Call("add{X:1,y:2}") + Call("add{X:1,y:2}")));
+  const auto thinking = Parse(tools + R"(,"tool_choice":"required","reasoning_effort":"high")");
+  EXPECT_TRUE(Allows(thinking, "<|channel>thought\nhm<channel|>" + Call("now{}")));
+  EXPECT_FALSE(Allows(thinking, "<|channel>thought\nhm<channel|>Hello"));
+}
+
+// Where the model has the choice, a strict tool's arguments are held to its schema; others are not.
+TEST(ToolChoice, AutoHoldsCallsOfStrictToolsToTheirSchema) {
+  EXPECT_EQ(Parse(kTwoTools)->new_constraint, nullptr);
+  std::string tools(kTwoTools);
+  tools.insert(tools.find(R"("name":"add")"), R"("strict":true,)");
+  const auto request = Parse(tools);
+  for (const std::string& text :
+       {std::string("Hello"), Call("add{X:1,y:-2}"), Call(R"(now{a:<|"|>b<|"|>})"),
+        "So: " + Call("now{}") + Call("add{X:1,y:2}") + " done"}) {
+    EXPECT_TRUE(Allows(request, text)) << text;
+  }
+  for (const std::string& text : {Call("add{X:1}"), Call("sub{}"), "So: " + Call("add{}"),
+                                  std::string("<|tool_call>call:now{}")}) {
+    EXPECT_FALSE(Allows(request, text)) << text;
+  }
+  const auto shaped = Parse(tools + R"(,"guided_choice":["yes"])");
+  EXPECT_TRUE(Allows(shaped, "yes"));
+  EXPECT_TRUE(Allows(shaped, Call("add{X:1,y:2}")));
+  EXPECT_FALSE(Allows(shaped, Call("add{X:1}")));
+}
+
+TEST(ToolChoice, RefusesSchemasByName) {
+  const auto with = [](std::string_view function) {
+    return Parse(fmt::format(
+        R"(,"tools":[{{"type":"function","function":{}}}],"tool_choice":"required")", function));
+  };
+  for (const auto& [function, part] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"name":"f","parameters":{"type":"object","properties":{"a":{"multipleOf":3}}}})",
+            "tool \"f\": schema \"#/properties/a\": \"multipleOf\""},
+           {R"({"name":"f","parameters":{"type":"array"}})", "type object"},
+           {R"({"name":"f{"})", "not a name"},
+           {R"({"name":"f","strict":1})", "strict"}}) {
+    const auto request = with(function);
+    ASSERT_FALSE(request.has_value()) << function;
+    EXPECT_EQ(request.error().param, "tools");
+    EXPECT_NE(request.error().message.find(part), std::string::npos) << request.error().message;
+  }
+}
+
+// Requests for the same grammar that come together wait for one to be made.
+TEST(GrammarCache, MakesAGrammarOnce) {
+  GrammarCache& cache = *SilentModel().grammars;
+  constexpr int kThreads = 8;
+  for (int round = 0; round < 4; ++round) {
+    const AnswerShape shape = {.kind = AnswerShape::Kind::kRegex,
+                               .text = fmt::format("(together{}|a{{1,300}})*", round)};
+    std::vector<GrammarCache::Made> made(kThreads);
+    std::barrier start(kThreads);
+    {
+      std::vector<std::jthread> threads;
+      for (GrammarCache::Made& own : made) {
+        threads.emplace_back([&] {
+          start.arrive_and_wait();
+          own = cache.Get(shape);
+        });
+      }
+    }
+    for (const GrammarCache::Made& own : made) EXPECT_EQ(own.value(), made[0].value());
+    EXPECT_LE(cache.size(), 16u);
+    EXPECT_FALSE(cache.Get({.kind = AnswerShape::Kind::kRegex, .text = "("}).has_value());
+  }
 }
 
 TEST(GrammarCache, KeepsTheGrammarsUsedLast) {

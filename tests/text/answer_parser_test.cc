@@ -23,8 +23,8 @@ void Add(AnswerDelta delta, AnswerDelta* sum) {
 }
 
 AnswerDelta ParseIds(const std::vector<TokenId>& ids,
-                     AnswerFormat format = AnswerFormat::kChatTools, std::string begun_call = "") {
-  AnswerParser parser(Tiny(), format, std::move(begun_call));
+                     AnswerFormat format = AnswerFormat::kChatTools) {
+  AnswerParser parser(Tiny(), format);
   AnswerDelta sum;
   for (const TokenId id : ids) Add(parser.Push(id), &sum);
   Add(parser.Finish(), &sum);
@@ -46,6 +46,7 @@ TEST(AnswerParser, ThoughtsAreToldFromContent) {
   EXPECT_EQ(ParseText("a<channel|>b").content, "ab");
 }
 
+// Cases E9 (labels that come in pieces) and F5 of the field reports.
 TEST(AnswerParser, ResultDoesNotDependOnTokenBorders) {
   const std::string text =
       "<|channel>thought\nthought\nhm<channel|>Now: <|tool_call>call:a{x:1}<tool_call|>"
@@ -75,6 +76,7 @@ TEST(AnswerParser, ResultDoesNotDependOnTokenBorders) {
   }
 }
 
+// Case F4 of the field reports.
 TEST(AnswerParser, HtmlInAnArgumentArrivesAsItWas) {
   const std::string html = R"(<html><meta x="1"><b>a<b)";
   const AnswerDelta answer =
@@ -84,6 +86,7 @@ TEST(AnswerParser, HtmlInAnArgumentArrivesAsItWas) {
   EXPECT_EQ(answer.content, "");
 }
 
+// Case F3 of the field reports.
 TEST(AnswerParser, MalformedAndUnfinishedCallsAreTextWithAMarker) {
   for (const char* text : {"<|tool_call>call:f{a<tool_call|>", "<|tool_call>call:f{a:<|\"|>x"}) {
     const AnswerDelta answer = ParseText(text);
@@ -106,14 +109,7 @@ TEST(AnswerParser, CallsThatWereNotOfferedAreText) {
   EXPECT_EQ(ParseText("<|channel>x", AnswerFormat::kPlain).content, "<|channel>x");
 }
 
-TEST(AnswerParser, ACallBegunInThePrompt) {
-  const AnswerDelta answer =
-      ParseIds(Tiny().Encode("a:1}<tool_call|>", false), AnswerFormat::kChatTools, "call:f{");
-  ASSERT_EQ(answer.calls.size(), 1u);
-  EXPECT_EQ(answer.calls[0].name, "f");
-  EXPECT_EQ(answer.calls[0].arguments, R"({"a":1})");
-}
-
+// Case G1 of the field reports.
 TEST(AnswerParser, BytesOfACharacterComeTogetherOrNotAtAll) {
   std::vector<TokenId> ids = Tiny().Encode("hi", false);
   for (const char* byte : {"<0xF0>", "<0x9F>", "<0x98>", "<0x80>"}) {

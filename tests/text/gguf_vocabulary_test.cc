@@ -28,6 +28,7 @@ TEST(GgufVocabulary, SaysWhatEachTokenIs) {
             (std::vector<std::string>{"b c", "a b", "c d", "ab cd", "\u2581 a"}));
 }
 
+// Case E6 of the field reports: what the tokenizer calls special is a control token.
 TEST(GgufVocabulary, ThereAndBackIsTheSameTokenizer) {
   for (const std::string& json :
        {SmallTokenizerJson().dump(), ReadTextFile(kTinyModel + "/tokenizer.json").value()}) {

@@ -13,6 +13,7 @@ Json Arguments(std::string_view call) {
   return parsed.has_value() ? Json::parse(parsed->arguments) : Json();
 }
 
+// Case F1 of the field reports.
 TEST(ToolCall, BareScalarsKeepTheirTypeAndQuotedTextStaysText) {
   EXPECT_EQ(Arguments(R"(call:f{a:42,b:-1.5e3,c:true,d:null,e:<|"|>null<|"|>,f:<|"|>007<|"|>})"),
             Json::parse(R"({"a":42,"b":-1500.0,"c":true,"d":null,"e":"null","f":"007"})"));
@@ -22,6 +23,7 @@ TEST(ToolCall, BareScalarsKeepTheirTypeAndQuotedTextStaysText) {
             R"({"n":123456789012345678901234567890})");
 }
 
+// Case F2 of the field reports.
 TEST(ToolCall, SpellingsOfJsonAndPythonAreUnderstood) {
   EXPECT_EQ(Arguments(R"(call:f{refs:["a",'b',<|"|>c<|"|>],tags:[bug,ui],o:{"m": "f"}})"),
             Json::parse(R"({"refs":["a","b","c"],"tags":["bug","ui"],"o":{"m":"f"}})"));
@@ -32,6 +34,7 @@ TEST(ToolCall, SpellingsOfJsonAndPythonAreUnderstood) {
   EXPECT_EQ(Arguments(" call: f {} "), Json::object());
 }
 
+// Case F3 of the field reports.
 TEST(ToolCall, NestingAndQuotesAndBracesInText) {
   EXPECT_EQ(Arguments("call:run{cmd:<|\"|>echo \"a,{b}\" > 'c'\n<|\"|>,"
                       "q:{$and:[{a:{$gt:1}},{b:[1,2]}]}}"),
