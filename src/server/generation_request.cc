@@ -376,6 +376,7 @@ ApiResult<Prompt> ParseTokenize(std::string_view body, const ServedModel& model)
   if (has_prompt == (messages != nullptr)) {
     fields.Fault(BadField("prompt", "expected either prompt or messages"));
   }
+  if (has_prompt && tools != nullptr) fields.Fault(BadField("tools", "tools: only with messages"));
   fields.RefuseUnknown();
   if (fields.error().has_value()) return std::unexpected(*fields.error());
   if (!has_prompt) return RenderPrompt(*messages, tools == nullptr ? Json() : *tools, chat, model);

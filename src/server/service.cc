@@ -111,11 +111,11 @@ HttpReply Service::Dispatch(const HttpRequest& request) {
     return {.response = {.status = 204}};
   }
   const bool is_get = request.method == "GET" || request.method == "HEAD";
-  bool is_known = false;
+  std::string allowed;  // methods, if the path is known
   for (const Route& route : Routes()) {
     const bool is_folder = route.path.size() > 1 && route.path.ends_with('/');
     if (is_folder ? !request.path.starts_with(route.path) : request.path != route.path) continue;
-    is_known = true;
+    allowed += route.method == "GET" ? "GET, HEAD" : route.method;
     if (route.method != (is_get ? "GET" : request.method)) continue;
     if (!route.is_open && !MayCall(request)) {
       return Refused({.status = 401,
@@ -133,11 +133,18 @@ HttpReply Service::Dispatch(const HttpRequest& request) {
     }
     return (this->*route.endpoint)(request);
   }
-  const std::string_view message =
-      is_known ? "{} is not allowed for {}" : "Unknown request URL: {} {}";
-  return Refused({.status = is_known ? 405 : 404,
-                  .message = fmt::format(fmt::runtime(message), request.method, request.path),
-                  .code = is_known ? "method_not_allowed" : "unknown_url"});
+  if (allowed.empty()) {
+    return Refused(
+        {.status = 404,
+         .message = fmt::format("Unknown request URL: {} {}", request.method, request.path),
+         .code = "unknown_url"});
+  }
+  HttpReply reply =
+      Refused({.status = 405,
+               .message = fmt::format("{} is not allowed for {}", request.method, request.path),
+               .code = "method_not_allowed"});
+  reply.response.headers.emplace_back("Allow", allowed);
+  return reply;
 }
 
 bool Service::MayCall(const HttpRequest& request) const {

@@ -77,9 +77,10 @@ Status CheckMessages(const Json& messages) {
     }
     for (const std::string_view key : {"tool_calls", "tool_responses"}) {
       const Json* list = Member(messages[i], key);
-      if (!IsTruthy(list)) continue;
-      if (*role != "assistant") return Fail("messages[{}].{}: not by an assistant", i, key);
+      if (list == nullptr || list->is_null()) continue;
       if (!list->is_array()) return Fail("messages[{}].{}: expected a list", i, key);
+      if (list->empty()) continue;
+      if (*role != "assistant") return Fail("messages[{}].{}: not by an assistant", i, key);
     }
   }
   return {};

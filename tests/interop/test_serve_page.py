@@ -115,6 +115,7 @@ def test_thoughts_are_folded(browser: Browser, server: Server) -> None:
 def test_settings_and_errors(browser: Browser, server: Server) -> None:
     page = visit(browser, server)
     page.get_by_role("button", name="Settings").click()
+    shoot(page, "settings")
     page.get_by_label("Most tokens").fill("2")
     page.get_by_role("button", name="Close").click()
     page.locator("#prompt").focus()
@@ -132,6 +133,19 @@ def test_what_a_model_writes_is_text(browser: Browser, server: Server) -> None:
     ask(page, "x")
     expect(page.locator(".turn.assistant .content")).to_contain_text("<img src=x")
     assert page.locator(".turn img, .turn script").count() == 0 and page.problems == []
+
+
+def test_the_header_of_a_phone(browser: Browser, server: Server) -> None:
+    """The buttons stand in one row, on small phones too, and what is asked is typed at the bottom."""
+    for width in (390, 320):
+        page = visit(browser, server, viewport={"width": width, "height": 700}, color_scheme="light", has_touch=True)
+        buttons = page.locator("header h1, header button").all()
+        boxes = [button.bounding_box() for button in buttons]
+        assert len(boxes) == 4 and max(box["y"] for box in boxes) < min(box["y"] + box["height"] for box in boxes)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        prompt = page.locator("#ask").bounding_box()
+        assert prompt["y"] + prompt["height"] == 700
+        shoot(page, f"phone-{width}")
 
 
 def test_phone_and_dark(browser: Browser, server: Server) -> None:

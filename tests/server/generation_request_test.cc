@@ -229,6 +229,7 @@ TEST(GenerationRequest, TokenizeAndDetokenize) {
             Ids("a"));
   EXPECT_EQ(ParseTokenize(Hello().dump(), SilentModel())->ids, Chat(Hello()).prompts[0].ids);
   EXPECT_FALSE(ParseTokenize("{}", SilentModel()).has_value());
+  EXPECT_FALSE(ParseTokenize(R"({"prompt":"a","tools":[]})", SilentModel()).has_value());
   EXPECT_EQ(ParseDetokenize(R"({"tokens":[5,6]})", SilentModel()).value(),
             (std::vector<int32_t>{5, 6}));
   EXPECT_FALSE(ParseDetokenize(R"({"tokens":[-1]})", SilentModel()).has_value());
