@@ -27,6 +27,7 @@
 #include "cli/units.h"
 #include "gemma/footprint.h"
 #include "gemma/gguf.h"
+#include "gemma/gguf_towers.h"
 
 namespace nibble::cli {
 namespace {
@@ -152,9 +153,10 @@ Result<Model> ReadGguf(const std::filesystem::path& path, const Device* device) 
 
 // The row of a directory's own tensors.
 Status ReadStored(const std::filesystem::path& dir, const Device* device, Model* model,
-                  uint64_t* tower_bytes) {
+                  uint64_t* tower_bytes, uint64_t* gguf_tower_bytes) {
   NIBBLE_ASSIGN_OR_RETURN(const auto checkpoint, checkpoint::Checkpoint::Open(dir));
   *tower_bytes = gemma::StoredTowerBytes(checkpoint);
+  *gguf_tower_bytes = gemma::GgufTowerBytes(model->config, checkpoint);
   gemma::WeightBytes stored = gemma::StoredBytes(checkpoint);
   const bool is_unpacked = gemma::IsUnpacked(checkpoint);
   model->stored = is_unpacked ? "bf16" : "packed";
@@ -177,20 +179,22 @@ Result<Model> ReadModel(const std::filesystem::path& path, const Device* device)
   NIBBLE_ASSIGN_OR_RETURN(model.config, gemma::ReadConfig(path));
   model.architecture = model.config.json.at("architectures").at(0).get<std::string>();
   uint64_t tower_bytes = 0;
+  uint64_t gguf_tower_bytes = 0;  // some of them in float32
   std::error_code error;
   const auto is_tensor_file = [](const auto& entry) {
     return entry.path().extension() == ".safetensors";
   };
   if (std::ranges::any_of(std::filesystem::directory_iterator(path, error), is_tensor_file)) {
-    NIBBLE_RETURN_IF_ERROR(ReadStored(path, device, &model, &tower_bytes));
+    NIBBLE_RETURN_IF_ERROR(ReadStored(path, device, &model, &tower_bytes, &gguf_tower_bytes));
     if (model.stored == "packed") return model;
   }
   for (const gemma::WeightFormat format : gemma::kWeightFormats) {
-    if (format == gemma::WeightFormat::kGguf && device != nullptr && device->widens_int4) continue;
+    const bool is_gguf = format == gemma::WeightFormat::kGguf;
+    if (is_gguf && device != nullptr && device->widens_int4) continue;
     const gemma::WeightBytes text = gemma::TextWeightBytes(model.config, format);
     model.rows.push_back({.format = std::string(Name(format)),
                           .text_bytes = text.n_bytes,
-                          .file_bytes = text.n_bytes + tower_bytes,
+                          .file_bytes = text.n_bytes + (is_gguf ? gguf_tower_bytes : tower_bytes),
                           .resident_bytes = ResidentBytes(text, device),
                           .loads_in = LoadsIn(format, model.config),
                           .capacity = {}});

@@ -213,7 +213,8 @@ void AddRepack(CLI::App& root, Action* action) {
       ->required();
   AddFormatFlags(command, run.get());
   command->add_flag("--keep-towers", run->options.keep_towers,
-                    "Keep vision and audio towers and the multimodal architecture");
+                    "Keep vision and audio towers and the multimodal architecture; gguf: in a file "
+                    "of their own beside OUT, mmproj-NAME-BF16.gguf, for llama.cpp's --mmproj");
   command->add_flag("--allow-offgrid", run->options.allow_off_grid,
                     "Round groups that are off the grid, and count them, instead of stopping");
   command

@@ -32,9 +32,9 @@ void PrintSizes(const repack::GgufReport& report) {
              report.file_bytes);
 }
 
-void PrintReport(const std::filesystem::path& source, const std::filesystem::path& out,
-                 const repack::GgufReport& report) {
-  fmt::print("{} -> {}: gguf{}\n\n", source.string(), out.string(),
+void PrintReport(const std::filesystem::path& source, const repack::GgufExport& written) {
+  const repack::GgufReport& report = written.text;
+  fmt::print("{} -> {}: gguf{}\n\n", source.string(), report.file,
              report.options.dry_run ? " (dry run, nothing written)" : "");
   PrintSizes(report);
   fmt::print("dropped: {} tensors\n", report.dropped.size());
@@ -46,6 +46,10 @@ void PrintReport(const std::filesystem::path& source, const std::filesystem::pat
     fmt::print("{} has no tokenizer.json: the file holds no vocabulary\n", source.string());
   }
   if (!report.options.dry_run) PrintGridCounts(report.totals, DType::kF16);
+  if (!written.towers.has_value()) return;
+  fmt::print("\ntowers -> {}\n\n", written.towers->file);
+  PrintSizes(*written.towers);
+  fmt::print("\nllama-server -m {} --mmproj {}\n", report.file, written.towers->file);
 }
 
 }  // namespace
@@ -55,26 +59,33 @@ Result<int> RunRepackGguf(const std::filesystem::path& source, const std::filesy
   const Stopwatch stopwatch;
   NIBBLE_ASSIGN_OR_RETURN(std::vector<checkpoint::GgufEntry> tokenizer, GgufTokenizer(source));
   ProgressBar bar("repack");
-  const auto report =
+  const auto written =
       repack::ExportGguf(source, out, options, tables, std::move(tokenizer),
                          [&](uint64_t done, uint64_t total) { bar.Update(done, total); });
   bar.Finish();
-  if (!report.has_value()) return std::unexpected(report.error());
-  const RunFacts facts = {.seconds = stopwatch.seconds(), .source_bytes = report->source_bytes};
+  if (!written.has_value()) return std::unexpected(written.error());
+  const RunFacts facts = {.seconds = stopwatch.seconds(),
+                          .source_bytes = written->text.source_bytes};
+  uint64_t taken_over_bytes = written->text.taken_over_bytes;
+  uint64_t file_bytes = written->text.file_bytes;
+  if (written->towers.has_value()) {
+    taken_over_bytes += written->towers->taken_over_bytes;
+    file_bytes += written->towers->file_bytes;
+  }
   if (as_json) {
-    Json json = report->ToJson();
+    Json json = written->ToJson();
     json["run"] = facts.ToJson(options);
-    json["run"]["bytes_taken_over"] = report->taken_over_bytes;
+    json["run"]["bytes_taken_over"] = taken_over_bytes;
     fmt::print("{}\n", json.dump(2));
   } else {
-    PrintReport(source, out, *report);
+    PrintReport(source, *written);
   }
   std::fflush(stdout);
   if (options.dry_run) return kDone;
   facts.Print(options);
-  if (report->taken_over_bytes > 0) {
-    fmt::print(stderr, "{} of {} were written before\n", FormatBytes(report->taken_over_bytes),
-               FormatBytes(report->file_bytes));
+  if (taken_over_bytes > 0) {
+    fmt::print(stderr, "{} of {} were written before\n", FormatBytes(taken_over_bytes),
+               FormatBytes(file_bytes));
   }
   return kDone;
 }

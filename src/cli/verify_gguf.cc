@@ -48,6 +48,11 @@ void PrintVerified(const repack::GgufVerifyReport& report) {
 void PrintVerdict(const repack::GgufVerifyReport& report) {
   constexpr size_t kMaxShownFaults = 20;
   if (report.is_right()) {
+    if (!report.towers_file.empty()) {
+      fmt::print("VERIFIED: all values of {} tensors of the towers in {} are the source's\n",
+                 report.n_tower_tensors, report.towers_file);
+    }
+    if (report.totals.n_values == 0) return;
     fmt::print(
         "VERIFIED: every Q4_0 code is right; {} of these values bit-identical under bf16(code x "
         "fp16 scale), worst {} bf16 steps\n",

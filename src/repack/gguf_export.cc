@@ -10,7 +10,9 @@
 #include "base/sha256.h"
 #include "checkpoint/checkpoint.h"
 #include "gemma/gguf.h"
+#include "gemma/gguf_towers.h"
 #include "repack/gguf_stream.h"
+#include "repack/gguf_towers.h"
 #include "repack/resume.h"
 
 namespace nibble::repack {
@@ -19,10 +21,10 @@ namespace {
 using checkpoint::Checkpoint;
 using checkpoint::GgufArray;
 using checkpoint::GgufEntry;
-using checkpoint::GgufLayout;
 using checkpoint::GgufTensor;
 
-constexpr uint32_t kMostlyQ40 = 2;  // llama.cpp's number of such a file
+constexpr uint32_t kMostlyQ40 = 2;  // llama.cpp's numbers of such files
+constexpr uint32_t kMostlyBf16 = 32;
 constexpr uint32_t kQuantizationVersion = 2;
 
 Status CheckOptions(const std::filesystem::path& out, const Options& options) {
@@ -30,10 +32,6 @@ Status CheckOptions(const std::filesystem::path& out, const Options& options) {
     return Fail("{}: expected a file name that ends in .gguf", out.string());
   }
   if (options.scale_dtype != DType::kF16) return Fail("gguf: the scales of Q4_0 are fp16");
-  if (options.keep_towers) {
-    return Fail(
-        "gguf: llama.cpp reads towers from a file of their own, which nibble does not write");
-  }
   return {};
 }
 
@@ -72,39 +70,66 @@ Status AddGenerationConfig(const std::filesystem::path& dir, std::vector<GgufEnt
   return {};
 }
 
+void AddGeneral(const std::filesystem::path& source, const char* type, uint32_t file_type,
+                std::vector<GgufEntry>* entries) {
+  std::error_code ignored;
+  const std::filesystem::path absolute = std::filesystem::weakly_canonical(source, ignored);
+  entries->push_back({"general.type", std::string(type)});
+  entries->push_back({"general.name", absolute.filename().string()});
+  entries->push_back({"general.file_type", file_type});
+  entries->push_back({"general.quantization_version", kQuantizationVersion});
+}
+
 Result<std::vector<GgufEntry>> Metadata(const std::filesystem::path& source,
                                         const gemma::Config& config,
                                         std::vector<GgufEntry> tokenizer) {
   NIBBLE_ASSIGN_OR_RETURN(std::vector<GgufEntry> entries, gemma::GgufConfig(config));
-  std::error_code ignored;
-  const std::filesystem::path absolute = std::filesystem::weakly_canonical(source, ignored);
-  entries.push_back({"general.type", std::string("model")});
-  entries.push_back({"general.name", absolute.filename().string()});
-  entries.push_back({"general.file_type", kMostlyQ40});
-  entries.push_back({"general.quantization_version", kQuantizationVersion});
+  AddGeneral(source, "model", kMostlyQ40, &entries);
   NIBBLE_RETURN_IF_ERROR(AddGenerationConfig(source, &entries));
   std::ranges::move(tokenizer, std::back_inserter(entries));
   return entries;
 }
 
-GgufReport StartReport(const Checkpoint& checkpoint, const Plan& plan, const Options& options,
-                       const std::vector<GgufOutput>& outputs) {
-  GgufReport report;
+Result<LaidOutGguf> LayOut(const std::filesystem::path& out, const Options& options,
+                           const std::vector<GgufEntry>& metadata,
+                           const std::vector<GgufOutput>& outputs) {
+  std::vector<GgufTensor> declared;
+  declared.reserve(outputs.size());
+  for (const GgufOutput& output : outputs) declared.push_back(output.tensor);
+  LaidOutGguf file{.path = out, .layout = {}, .report = {}};
+  NIBBLE_ASSIGN_OR_RETURN(file.layout, LayOutGguf(metadata, declared, out.string()));
+  GgufReport& report = file.report;
   report.options = options;
-  report.source_bytes = checkpoint.size_bytes();
+  report.file = out.string();
+  report.header_bytes = file.layout.header.size();
+  report.file_bytes = report.header_bytes;
   for (const GgufOutput& output : outputs) {
     GgufTensorReport tensor{.output = output, .source = "", .counts = {}};
     if (output.source != nullptr) {
       tensor.source = output.source->info.name;
       tensor.source_bytes = output.source->info.size_bytes;
     }
+    report.source_bytes += tensor.source_bytes;
     report.tensors.push_back(std::move(tensor));
+    const uint64_t padding_bytes = file.layout.PaddingAfter(output.tensor.size_bytes);
+    report.padding_bytes += padding_bytes;
+    report.file_bytes += output.tensor.size_bytes + padding_bytes;
   }
+  return file;
+}
+
+std::vector<std::string> Dropped(const Plan& plan) {
+  std::vector<std::string> dropped;
   for (const PlannedTensor& planned : plan.tensors) {
     if (planned.action == Action::kPack || planned.action == Action::kCopy) continue;
-    report.dropped.push_back(
-        fmt::format("{}: {}", planned.source->info.name, Name(planned.action)));
+    dropped.push_back(fmt::format("{}: {}", planned.source->info.name, Name(planned.action)));
   }
+  return dropped;
+}
+
+// They end with the checkpoint.
+GgufReport WithoutSources(GgufReport report) {
+  for (GgufTensorReport& tensor : report.tensors) tensor.output.source = nullptr;
   return report;
 }
 
@@ -130,12 +155,19 @@ std::vector<GgufGroup> GgufReport::Groups() const {
 }
 
 Json GgufReport::ToJson() const {
-  Json json = {{"format", Name(options.format)}, {"allow_offgrid", options.allow_off_grid},
-               {"dry_run", options.dry_run},     {"source_bytes", source_bytes},
-               {"header_bytes", header_bytes},   {"padding_bytes", padding_bytes},
-               {"file_bytes", file_bytes},       {"sha256", sha256},
-               {"grid", totals.ToJson()},        {"dropped", dropped},
-               {"groups", Json::array()},        {"tensors", Json::array()}};
+  Json json = {{"file", file},
+               {"format", Name(options.format)},
+               {"allow_offgrid", options.allow_off_grid},
+               {"dry_run", options.dry_run},
+               {"source_bytes", source_bytes},
+               {"header_bytes", header_bytes},
+               {"padding_bytes", padding_bytes},
+               {"file_bytes", file_bytes},
+               {"sha256", sha256},
+               {"grid", totals.ToJson()},
+               {"dropped", dropped},
+               {"groups", Json::array()},
+               {"tensors", Json::array()}};
   for (const GgufGroup& group : Groups()) {
     json["groups"].push_back({{"part", gemma::Name(group.part)},
                               {"type", group.type},
@@ -154,7 +186,13 @@ Json GgufReport::ToJson() const {
   return json;
 }
 
-Result<GgufReport> ExportGguf(const std::filesystem::path& source, const std::filesystem::path& out,
+Json GgufExport::ToJson() const {
+  Json json = text.ToJson();
+  if (towers.has_value()) json["towers"] = towers->ToJson();
+  return json;
+}
+
+Result<GgufExport> ExportGguf(const std::filesystem::path& source, const std::filesystem::path& out,
                               const Options& options, GgufTables tables,
                               std::vector<GgufEntry> tokenizer, const ProgressFn& progress) {
   NIBBLE_RETURN_IF_ERROR(ChosenInstructionSet());
@@ -163,31 +201,29 @@ Result<GgufReport> ExportGguf(const std::filesystem::path& source, const std::fi
   NIBBLE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(source));
   NIBBLE_ASSIGN_OR_RETURN(const Plan plan, MakePlan(checkpoint, config, options));
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<GgufOutput> outputs, GgufOutputs(plan, config, tables));
-  NIBBLE_ASSIGN_OR_RETURN(const std::vector<GgufEntry> metadata,
+  NIBBLE_ASSIGN_OR_RETURN(std::vector<GgufEntry> metadata,
                           Metadata(source, config, std::move(tokenizer)));
-  std::vector<GgufTensor> declared;
-  declared.reserve(outputs.size());
-  for (const GgufOutput& output : outputs) declared.push_back(output.tensor);
-  NIBBLE_ASSIGN_OR_RETURN(const GgufLayout layout, LayOutGguf(metadata, declared, out.string()));
-  GgufReport report = StartReport(checkpoint, plan, options, outputs);
-  report.header_bytes = layout.header.size();
-  report.file_bytes = report.header_bytes;
-  for (const GgufTensor& tensor : declared) {
-    const uint64_t padding_bytes = layout.PaddingAfter(tensor.size_bytes);
-    report.padding_bytes += padding_bytes;
-    report.file_bytes += tensor.size_bytes + padding_bytes;
+  NIBBLE_ASSIGN_OR_RETURN(LaidOutGguf text, LayOut(out, options, metadata, outputs));
+  text.report.source_bytes = checkpoint.size_bytes();
+  text.report.dropped = Dropped(plan);
+  std::optional<LaidOutGguf> towers;
+  if (options.keep_towers) {
+    NIBBLE_ASSIGN_OR_RETURN(const std::vector<GgufOutput> kept, GgufTowerOutputs(plan, config));
+    NIBBLE_ASSIGN_OR_RETURN(metadata, GgufTowerMetadata(source, config));
+    AddGeneral(source, "mmproj", kMostlyBf16, &metadata);
+    NIBBLE_ASSIGN_OR_RETURN(towers, LayOut(gemma::GgufTowersPath(out), options, metadata, kept));
   }
   if (!options.dry_run) {
     NIBBLE_ASSIGN_OR_RETURN(const std::string config_text, ReadTextFile(source / "config.json"));
     NIBBLE_ASSIGN_OR_RETURN(
-        Json made,
+        const Json made,
         WhatIsMade(checkpoint, Sha256Hex(std::as_bytes(std::span(config_text))), options));
-    // Types of the tables, tokenizer and all other metadata.
-    made["header_sha256"] = Sha256Hex(std::as_bytes(std::span(layout.header)));
-    NIBBLE_RETURN_IF_ERROR(WriteGguf(out, made, layout, config, progress, &report));
+    NIBBLE_RETURN_IF_ERROR(
+        WriteGguf(made, config, progress, towers.has_value() ? &*towers : nullptr, &text));
   }
-  for (GgufTensorReport& tensor : report.tensors) tensor.output.source = nullptr;
-  return report;
+  GgufExport written{.text = WithoutSources(std::move(text.report)), .towers = std::nullopt};
+  if (towers.has_value()) written.towers = WithoutSources(std::move(towers->report));
+  return written;
 }
 
 }  // namespace nibble::repack

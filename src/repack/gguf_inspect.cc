@@ -9,6 +9,7 @@
 
 #include "checkpoint/gguf_file.h"
 #include "gemma/gguf.h"
+#include "gemma/gguf_towers.h"
 #include "gemma/tensors.h"
 
 namespace nibble::repack {
@@ -27,7 +28,8 @@ Result<Anatomy> InspectGguf(const std::filesystem::path& path) {
   std::map<std::optional<Part>, PartAnatomy> parts;
   for (const checkpoint::GgufTensor& tensor : file.header().tensors) {
     const auto name = gemma::CanonicalName(tensor.name);
-    const std::optional<Part> part = name ? gemma::PartOf(*name) : std::nullopt;
+    const std::optional<Part> part =
+        name ? gemma::PartOf(*name) : gemma::GgufTowerPart(tensor.name);
     if (!part.has_value() && tensor.name != gemma::kGgufRopeFactors) {
       anatomy.unknown.push_back({tensor.name, tensor.size_bytes});
     }

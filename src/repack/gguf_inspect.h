@@ -1,4 +1,5 @@
-// The anatomy of a GGUF file. Tested by gguf_export_test.cc and tests/interop/test_gguf.py.
+// The anatomy of a GGUF file, of a text model or of its towers. Tested by gguf_export_test.cc and
+// tests/interop/test_gguf.py.
 #pragma once
 
 #include <filesystem>

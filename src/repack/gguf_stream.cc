@@ -4,11 +4,13 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/mapped_file.h"
 #include "base/peak_memory.h"
+#include "base/sha256.h"
 #include "base/thread_pool.h"
 #include "gemma/gguf.h"
 #include "repack/gguf_tensors.h"
@@ -181,25 +183,101 @@ class GgufStream {
   uint64_t total_bytes_ = 0;
 };
 
+Json MadeOf(const Json& made, const LaidOutGguf& file) {
+  Json json = made;
+  // Types of the tables, tokenizer and all other metadata.
+  json["header_sha256"] = Sha256Hex(std::as_bytes(std::span(file.layout.header)));
+  return json;
+}
+
+uint64_t SourceBytes(const GgufReport& report) {
+  uint64_t n_bytes = 0;
+  for (const GgufTensorReport& tensor : report.tensors) n_bytes += tensor.source_bytes;
+  return n_bytes;
+}
+
+// One after the other, as one run.
+class GgufFilesWriter {
+ public:
+  GgufFilesWriter(const Json& made, const gemma::Config& config, uint64_t slice_bytes,
+                  LaidOutGguf* towers, LaidOutGguf* text)
+      : made_(made), config_(config), slice_bytes_(slice_bytes), towers_(towers), text_(*text) {}
+
+  // The text model's manifest stands for the run: there before the towers are begun, and gone when
+  // all is whole.
+  Status Write(const ProgressFn& progress) {
+    uint64_t n_bytes = text_.report.file_bytes;
+    std::error_code ignored;
+    if (towers_ != nullptr && !std::filesystem::exists(towers_->path, ignored)) {
+      n_bytes += towers_->report.file_bytes;
+    }
+    NIBBLE_ASSIGN_OR_RETURN(OutputFile file,
+                            OutputFile::Open(text_.path, MadeOf(made_, text_), text_.layout.header,
+                                             n_bytes, text_.report.options.resume));
+    Status written = towers_ == nullptr ? Status() : WriteTowers(progress, &file);
+    if (written.has_value()) written = WriteText(progress, &file);
+    if (written.has_value() || !file.is_resumable()) return written;
+    return Fail("{}; --resume goes on from what is finished", written.error().message);
+  }
+
+ private:
+  Status WriteTowers(const ProgressFn& progress, OutputFile* text_file) {
+    if (text_file->was_begun() && OutputFile::IsFinished(towers_->path)) {
+      NIBBLE_ASSIGN_OR_RETURN(towers_->report.sha256, Sha256HexOfFile(towers_->path));
+      towers_->report.taken_over_bytes = towers_->report.file_bytes;
+      return {};
+    }
+    Result<OutputFile> file =
+        OutputFile::Open(towers_->path, MadeOf(made_, *towers_), towers_->layout.header,
+                         towers_->report.file_bytes, towers_->report.options.resume);
+    if (!file.has_value()) {
+      if (!text_file->was_begun()) text_file->Discard();
+      return std::unexpected(file.error());
+    }
+    const uint64_t text_bytes = SourceBytes(text_.report);
+    const ProgressFn in_all = [&](uint64_t done, uint64_t total) {
+      if (progress) progress(done, total + text_bytes);
+    };
+    return GgufStream(towers_->layout, config_, slice_bytes_, in_all, &pieces_, &*file,
+                      &towers_->report)
+        .Write();
+  }
+
+  Status WriteText(const ProgressFn& progress, OutputFile* file) {
+    const uint64_t tower_bytes = towers_ == nullptr ? 0 : SourceBytes(towers_->report);
+    const ProgressFn in_all = [&](uint64_t done, uint64_t total) {
+      if (progress) progress(done + tower_bytes, total + tower_bytes);
+    };
+    Status written =
+        GgufStream(text_.layout, config_, slice_bytes_, in_all, &pieces_, file, &text_.report)
+            .Write();
+    if (!written.has_value() && !file->is_resumable() && towers_ != nullptr) {
+      std::error_code ignored;
+      std::filesystem::remove(towers_->path, ignored);  // the input is at fault
+    }
+    return written;
+  }
+
+  const Json& made_;
+  const gemma::Config& config_;
+  uint64_t slice_bytes_;
+  LaidOutGguf* towers_;
+  LaidOutGguf& text_;
+  PiecePool pieces_{kPieces};  // outlives the files, which may hold some
+};
+
 }  // namespace
 
-Status WriteGguf(const std::filesystem::path& out, const Json& made,
-                 const checkpoint::GgufLayout& layout, const gemma::Config& config,
-                 const ProgressFn& progress, GgufReport* report) {
-  // Tokenizer and header are what is large here, and both have been in memory by now.
-  const uint64_t least_bytes =
-      LeastMemoryBytes(PeakResidentBytes() + kReserveBytes, report->tensors.size());
-  const uint64_t max_memory_bytes = report->options.max_memory_bytes;
+Status WriteGguf(const Json& made, const gemma::Config& config, const ProgressFn& progress,
+                 LaidOutGguf* towers, LaidOutGguf* text) {
+  // Tokenizer and headers are what is large here, and all have been in memory by now.
+  const size_t n_tensors =
+      text->report.tensors.size() + (towers == nullptr ? 0 : towers->report.tensors.size());
+  const uint64_t least_bytes = LeastMemoryBytes(PeakResidentBytes() + kReserveBytes, n_tensors);
+  const uint64_t max_memory_bytes = text->report.options.max_memory_bytes;
   NIBBLE_RETURN_IF_ERROR(CheckMemoryLimit(max_memory_bytes, least_bytes));
-  PiecePool pieces(kPieces);  // outlives the file, which may hold some
-  NIBBLE_ASSIGN_OR_RETURN(
-      OutputFile file,
-      OutputFile::Open(out, made, layout.header, report->file_bytes, report->options.resume));
-  const Status written = GgufStream(layout, config, SliceBytes(max_memory_bytes, least_bytes),
-                                    progress, &pieces, &file, report)
-                             .Write();
-  if (written.has_value() || !file.is_resumable()) return written;
-  return Fail("{}; --resume goes on from what is finished", written.error().message);
+  return GgufFilesWriter(made, config, SliceBytes(max_memory_bytes, least_bytes), towers, text)
+      .Write(progress);
 }
 
 }  // namespace nibble::repack

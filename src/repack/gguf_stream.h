@@ -14,11 +14,17 @@
 
 namespace nibble::repack {
 
-// Writes the file that `layout` and the report's tensors describe, or what an interrupted run of
-// the same `made` has not written; fills the report's counts, totals and digest. An error of the
-// input discards the file; any other leaves what a later run can go on with.
-Status WriteGguf(const std::filesystem::path& out, const Json& made,
-                 const checkpoint::GgufLayout& layout, const gemma::Config& config,
-                 const ProgressFn& progress, GgufReport* report);
+// A file to be written. Its report lists the tensors, with nothing counted yet.
+struct LaidOutGguf {
+  std::filesystem::path path;
+  checkpoint::GgufLayout layout;
+  GgufReport report;
+};
+
+// Writes the towers' file, if there is one (else null), and then the text model's, or what an
+// interrupted run of the same `made` has not written; fills the reports' counts, totals and
+// digests. An error of the input discards both; any other leaves what a later run can go on with.
+Status WriteGguf(const Json& made, const gemma::Config& config, const ProgressFn& progress,
+                 LaidOutGguf* towers, LaidOutGguf* text);
 
 }  // namespace nibble::repack

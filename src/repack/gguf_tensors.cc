@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -78,12 +79,50 @@ GgufOutput RopeFactors(const gemma::Config& config) {
   return output;
 }
 
-void EncodeF32(const checkpoint::Tensor& tensor, int64_t begin, std::span<std::byte> bytes) {
-  for (size_t i = 0; i < bytes.size() / sizeof(float); ++i) {
-    const float value =
-        formats::ReadScale(tensor.bytes, tensor.info.dtype, begin + static_cast<int64_t>(i));
-    std::memcpy(&bytes[i * sizeof value], &value, sizeof value);
+int64_t ColumnsOf(const checkpoint::TensorInfo& info) {
+  return info.shape.empty() ? 1 : info.shape.back();
+}
+
+// Where in the source the value of the output's row and column stands (gemma/gguf_towers.h).
+int64_t SourceIndex(const GgufOutput& output, int64_t row, int64_t column) {
+  const checkpoint::TensorInfo& info = output.source->info;
+  const int64_t n_columns = ColumnsOf(info);
+  switch (output.change) {
+    case gemma::TowerChange::kChannelsFirst:
+    case gemma::TowerChange::kPatchKernel: {
+      const int64_t n_pixels = n_columns / 3;
+      return row * n_columns + column % n_pixels * 3 + column / n_pixels;
+    }
+    case gemma::TowerChange::kAxesFirst: {
+      const int64_t n_positions = info.shape[0];
+      return (row % n_positions * 2 + row / n_positions) * n_columns + column;
+    }
+    default:
+      return row * n_columns + column;
   }
+}
+
+// log(1 + e^x) as torch computes it.
+float Softplus(float x) {
+  constexpr float kLinearFrom = 20;
+  return x > kLinearFrom ? x : static_cast<float>(std::log1p(std::exp(static_cast<double>(x))));
+}
+
+void EncodeF32(const GgufOutput& output, int64_t row_begin, int64_t row_end,
+               std::span<std::byte> bytes, ThreadPool& pool) {
+  const checkpoint::Tensor& source = *output.source;
+  const int64_t n_columns = ColumnsOf(source.info);
+  pool.ParallelFor(row_end - row_begin, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      for (int64_t column = 0; column < n_columns; ++column) {
+        float value = formats::ReadScale(source.bytes, source.info.dtype,
+                                         SourceIndex(output, row_begin + row, column));
+        if (output.change == gemma::TowerChange::kSoftplus) value = Softplus(value);
+        std::memcpy(&bytes[static_cast<size_t>(row * n_columns + column) * sizeof value], &value,
+                    sizeof value);
+      }
+    }
+  });
 }
 
 // Codes and scales as PackRows() writes them, one after the other, become blocks.
@@ -158,7 +197,7 @@ Result<std::vector<GgufOutput>> GgufOutputs(const Plan& plan, const gemma::Confi
   for (const PlannedTensor& planned : plan.tensors) {
     if (planned.action != Action::kPack && planned.action != Action::kCopy) continue;
     const auto text_name = gemma::TextName(planned.source->info.name);
-    CHECK(text_name.has_value());
+    if (!text_name.has_value()) continue;  // a tower's
     NIBBLE_ASSIGN_OR_RETURN(GgufOutput output, MakeOutput(planned, specs.at(*text_name), tables));
     outputs.push_back(std::move(output));
   }
@@ -175,7 +214,7 @@ Result<std::vector<GgufOutput>> GgufOutputs(const Plan& plan, const gemma::Confi
 int64_t GgufRows(const GgufOutput& output) {
   CHECK(output.source != nullptr);
   const checkpoint::TensorInfo& info = output.source->info;
-  return info.n_elements() / info.shape.back();
+  return info.n_elements() / ColumnsOf(info);
 }
 
 size_t GgufScratchBytes(const GgufOutput& output, int64_t n_rows) {
@@ -188,12 +227,13 @@ Status EncodeGgufRows(const GgufOutput& output, int64_t row_begin, int64_t row_e
                       const Options& options, std::span<std::byte> bytes,
                       std::span<std::byte> scratch, ThreadPool& pool, GridCounts* counts) {
   const checkpoint::Tensor& source = *output.source;
-  const int64_t n_columns = source.info.shape.back();
+  const int64_t n_columns = ColumnsOf(source.info);
   switch (output.tensor.type) {
     case GgmlType::kF32:
-      EncodeF32(source, row_begin * n_columns, bytes);
+      EncodeF32(output, row_begin, row_end, bytes, pool);
       return {};
     case GgmlType::kBF16:
+    case GgmlType::kF16:
       std::ranges::copy(
           source.bytes.subspan(static_cast<size_t>(row_begin * n_columns) * sizeof(uint16_t),
                                bytes.size()),

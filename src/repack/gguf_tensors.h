@@ -12,6 +12,7 @@
 #include "base/thread_pool.h"
 #include "checkpoint/gguf.h"
 #include "gemma/config.h"
+#include "gemma/gguf_towers.h"
 #include "gemma/tensors.h"
 #include "repack/grid_counts.h"
 #include "repack/plan.h"
@@ -26,15 +27,16 @@ struct GgufOutput {
   gemma::Part part = gemma::Part::kBody;
   checkpoint::GgufTensor tensor;  // name, type, dims, size_bytes
   std::string why;                // why it is of a larger type than was asked for; mostly ""
+  gemma::TowerChange change = gemma::TowerChange::kNone;  // if not kNone, the type is F32
 };
 
-// One output for each tensor that the plan (of Format::kGguf) packs or copies, in its order, and
-// the rope factors last. Linears and banks are Q4_0, tables as `tables` says, norms, scalars and
-// the router F32. Matrices whose rows do not divide into blocks stay bf16.
+// One output for each text tensor that the plan (of Format::kGguf) packs or copies, in its order,
+// and the rope factors last. Linears and banks are Q4_0, tables as `tables` says, norms, scalars
+// and the router F32. Matrices whose rows do not divide into blocks stay bf16.
 Result<std::vector<GgufOutput>> GgufOutputs(const Plan& plan, const gemma::Config& config,
                                             GgufTables tables);
 
-// Rows of an output's source (all dimensions but the last made one).
+// Rows of an output's source (all dimensions but the last made one), and as many of the output.
 int64_t GgufRows(const GgufOutput& output);
 
 // The bytes that EncodeGgufRows() needs to work in, beside those that it makes.

@@ -26,6 +26,7 @@ Result<OutputFile> OutputFile::Open(const fs::path& out, const Json& made, std::
   OutputFile file(out, made);
   std::error_code error;
   const bool was_begun = fs::exists(file.ManifestPath(), error);
+  file.was_begun_ = was_begun;
   WrittenFile beginning;
   if (was_begun && !resume) return LeftByInterruptedRun(file.ManifestPath());
   if (was_begun) NIBBLE_RETURN_IF_ERROR(file.ReadManifest(&beginning));
@@ -105,6 +106,11 @@ Result<WrittenFile> OutputFile::Commit() {
 bool OutputFile::is_resumable() const {
   std::error_code error;
   return fs::exists(ManifestPath(), error);
+}
+
+bool OutputFile::IsFinished(const fs::path& out) {
+  std::error_code error;
+  return fs::exists(out, error) && !OutputFile(out, {}).is_resumable();
 }
 
 void OutputFile::Discard() {

@@ -29,6 +29,11 @@ class OutputFile {
   static Result<OutputFile> Open(const std::filesystem::path& out, const Json& made,
                                  std::string_view header, uint64_t n_bytes, bool resume);
 
+  // Whether it stands there, and no run has left anything to go on with.
+  static bool IsFinished(const std::filesystem::path& out);
+
+  // Whether an interrupted run had left it.
+  bool was_begun() const { return was_begun_; }
   // Where the next bytes stand: after the header, or where an interrupted run's last note was made.
   uint64_t position_bytes() const { return position_bytes_; }
   // That note; null if there is none.
@@ -52,6 +57,7 @@ class OutputFile {
 
   std::filesystem::path out_;
   Json made_;
+  bool was_begun_ = false;
   Json note_;
   uint64_t position_bytes_ = 0;
   std::unique_ptr<ShardWriter> writer_;  // null: a run was killed when only the manifest was left

@@ -20,8 +20,10 @@
 #include "checkpoint/gguf_file.h"
 #include "formats/q6_k.h"
 #include "gemma/config.h"
+#include "gemma/gguf_towers.h"
 #include "gemma/tensors.h"
 #include "repack/verify_gguf_config.h"
+#include "repack/verify_gguf_towers.h"
 
 namespace nibble::repack {
 namespace {
@@ -350,12 +352,23 @@ class GgufVerifier {
   GgufVerifyReport report_;
 };
 
+void AddTowers(TowersProof proof, const std::filesystem::path& file, GgufVerifyReport* report) {
+  for (GgufVerifiedTensor& tensor : report->tensors) {
+    const auto found = proof.found_as.find(tensor.source);
+    if (found != proof.found_as.end()) tensor.found_as = found->second + ", towers";
+  }
+  report->towers_file = file.string();
+  report->n_tower_tensors = proof.found_as.size();
+  std::ranges::move(proof.faults, std::back_inserter(report->faults));
+}
+
 }  // namespace
 
 Json GgufVerifyReport::ToJson() const {
   Json json = {{"verified", is_right()},         {"faults", faults},
                {"q4_0", totals.ToJson()},        {"q4_0_measured", q4_0.ToJson()},
                {"q6_k_measured", q6_k.ToJson()}, {"tensors", Json::array()}};
+  if (!towers_file.empty()) json["towers"] = {{"file", towers_file}, {"tensors", n_tower_tensors}};
   for (const GgufVerifiedTensor& tensor : tensors) {
     Json entry = {{"source", tensor.source}, {"found_as", tensor.found_as}};
     if (tensor.counts.n_groups > 0) entry["proof"] = tensor.counts.ToJson();
@@ -372,7 +385,25 @@ Result<GgufVerifyReport> VerifyGguf(const std::filesystem::path& source,
   NIBBLE_ASSIGN_OR_RETURN(const gemma::Config config, gemma::ReadConfig(source));
   NIBBLE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(source));
   NIBBLE_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(output));
-  return GgufVerifier(checkpoint, config, file, n_threads, progress).Run();
+  if (IsTowersFile(file)) {
+    GgufVerifyReport report;
+    for (const Tensor& tensor : checkpoint.tensors()) {
+      report.tensors.push_back({.source = tensor.info.name,
+                                .found_as = "left out: text model",
+                                .counts = {},
+                                .measured = {}});
+    }
+    AddTowers(ProveTowers(checkpoint, config, file), output, &report);
+    return report;
+  }
+  GgufVerifyReport report = GgufVerifier(checkpoint, config, file, n_threads, progress).Run();
+  const std::filesystem::path towers = gemma::GgufTowersPath(output);
+  std::error_code ignored;
+  if (std::filesystem::exists(towers, ignored)) {
+    NIBBLE_ASSIGN_OR_RETURN(const GgufFile towers_file, GgufFile::Open(towers));
+    AddTowers(ProveTowers(checkpoint, config, towers_file), towers, &report);
+  }
+  return report;
 }
 
 }  // namespace nibble::repack

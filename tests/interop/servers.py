@@ -90,8 +90,8 @@ def process(*command: str | Path, log: Path, seconds: int = 240) -> Iterator[str
 
 
 @contextlib.contextmanager
-def llama(gguf: Path, log: Path) -> Iterator[str]:
-    with process(from_environment("NIBBLE_LLAMA_PYTHON"), Path(__file__).with_name("llama_server.py"), gguf, log=log) as address:
+def llama(gguf: Path, log: Path, *mmproj: Path) -> Iterator[str]:
+    with process(from_environment("NIBBLE_LLAMA_PYTHON"), Path(__file__).with_name("llama_server.py"), gguf, *mmproj, log=log) as address:
         yield address
 
 

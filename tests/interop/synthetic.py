@@ -96,14 +96,14 @@ FAMILY: dict[str, dict[str, object]] = {
 
 def _family_config(member: str, text: dict[str, object]) -> tuple[Gemma4Config | Gemma4UnifiedConfig, type]:
     vision = Gemma4VisionConfig(hidden_size=64, intermediate_size=96, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2,
-                                head_dim=32, position_embedding_size=16)
-    audio = Gemma4AudioConfig(hidden_size=64, num_hidden_layers=1, num_attention_heads=2, subsampling_conv_channels=[8, 4], output_proj_dims=64)
+                                head_dim=32, position_embedding_size=128)
+    audio = Gemma4AudioConfig(hidden_size=64, num_hidden_layers=1, num_attention_heads=2, subsampling_conv_channels=[128, 4], output_proj_dims=64)
     if member != "12b":
         config = Gemma4Config(text_config=Gemma4TextConfig(**text), vision_config=vision, audio_config=audio if member == "e2b" else None)
         return config, Gemma4ForConditionalGeneration
-    unified_vision = Gemma4UnifiedVisionConfig(mm_embed_dim=64, mm_posemb_size=16, output_proj_dims=64)
+    unified_vision = Gemma4UnifiedVisionConfig(mm_embed_dim=64, mm_posemb_size=128, output_proj_dims=64)
     return Gemma4UnifiedConfig(text_config=Gemma4UnifiedTextConfig(**text), vision_config=unified_vision,
-                               audio_config=Gemma4UnifiedAudioConfig(audio_embed_dim=64)), Gemma4UnifiedForConditionalGeneration
+                               audio_config=Gemma4UnifiedAudioConfig(audio_embed_dim=640)), Gemma4UnifiedForConditionalGeneration
 
 
 def published(name: str) -> str:
@@ -114,10 +114,10 @@ def published(name: str) -> str:
     return name.replace("embed_vision", "vision_embedder") if name.split(".")[2] in parts else name
 
 
-def make_member(member: str, behind: torch.dtype = torch.float16, seed: int = 0) -> Checkpoint:
-    """A toy with the names of the member's every tensor, towers included, as published files spell them."""
+def make_member(member: str, behind: torch.dtype = torch.float16, seed: int = 0, **changes: object) -> Checkpoint:
+    """A toy with the names of the member's every tensor, towers included, as published files spell them; `changes` are of the text model."""
     generator = torch.Generator().manual_seed(seed)
-    config, kind = _family_config(member, text_config(**FAMILY[member]).to_dict() | {"model_type": None})
+    config, kind = _family_config(member, text_config(**(FAMILY[member] | changes)).to_dict() | {"model_type": None})
     config.tie_word_embeddings = config.text_config.tie_word_embeddings = True
     with torch.device("meta"):
         model = kind(config)

@@ -23,7 +23,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 MIB = 1 << 20
 FORM = ["--format", "q4w4a16emb4", "--max-shard-size", "40MB"]
-GGUF = ["--format", "gguf"]
+GGUF = ["--format", "gguf", "--keep-towers"]
 CARD = "---\nlicense: apache-2.0\npipeline_tag: any-to-any\n---\n# source\n"
 
 
@@ -55,16 +55,16 @@ def start_repack(*arguments: str | Path) -> subprocess.Popen[str]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed_gguf(nibble: Run, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str, float]]:
+def undisturbed_gguf(nibble: Run, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, str], float]]:
+    """The text model's file, the digests of that one and of the towers', and how long both took."""
     out = tmp_path_factory.mktemp("gguf") / "out.gguf"
     start = time.monotonic()
     report = json.loads(nibble("repack", source, out, *GGUF, "--json").stdout)
-    assert report["sha256"] == digest(out) and report["file_bytes"] == out.stat().st_size
-    yield out, report["sha256"], time.monotonic() - start
-
-
-def digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    seconds = time.monotonic() - start
+    files = [report, report["towers"]]
+    assert digests(out.parent) == {Path(file["file"]).name: file["sha256"] for file in files} and len(files) == len(digests(out.parent))
+    assert all(file["file_bytes"] == Path(file["file"]).stat().st_size for file in files)
+    yield out, digests(out.parent), seconds
 
 
 @pytest.mark.parametrize("limit", ["256MiB", "128MiB"])
@@ -78,17 +78,17 @@ def test_memory_stays_below_the_limit(source: Path, undisturbed: tuple[Path, dic
 
 
 @pytest.mark.parametrize(("limit", "threads"), [("256MiB", "3"), ("64MiB", "1")])
-def test_a_gguf_stays_below_it_too(source: Path, undisturbed_gguf: tuple[Path, str, float], tmp_path: Path, limit: str, threads: str) -> None:
+def test_a_gguf_stays_below_it_too(source: Path, undisturbed_gguf: tuple[Path, dict[str, str], float], tmp_path: Path, limit: str, threads: str) -> None:
     out, err, peak = run_watched("repack", source, tmp_path / "out.gguf", *GGUF, "--max-memory", limit, "--threads", threads, "--json")
     run = json.loads(out)["run"]
     assert peak <= int(limit[:-3]) * MIB == run["max_memory_bytes"]
     assert run["peak_memory_bytes"] == pytest.approx(peak, abs=4 * MIB)
     assert "peak memory" in err
-    assert digest(tmp_path / "out.gguf") == undisturbed_gguf[1]
+    assert digests(tmp_path) == undisturbed_gguf[1]
 
 
 def test_what_reads_it_back_needs_little_memory(source: Path, undisturbed: tuple[Path, dict[str, str], float],
-                                                undisturbed_gguf: tuple[Path, str, float]) -> None:
+                                                undisturbed_gguf: tuple[Path, dict[str, str], float]) -> None:
     for command in (["verify", source, undisturbed[0]], ["verify", source, undisturbed_gguf[0]], ["inspect", source, "--grid"]):
         assert run_watched(*command)[2] < 160 * MIB, command
 
@@ -126,7 +126,7 @@ def test_killed_again_and_again(nibble: Run, source: Path, undisturbed: tuple[Pa
     assert not (tmp_path / "out.partial").exists()
 
 
-def test_a_gguf_killed_again_and_again(nibble: Run, source: Path, undisturbed_gguf: tuple[Path, str, float], tmp_path: Path) -> None:
+def test_a_gguf_killed_again_and_again(nibble: Run, source: Path, undisturbed_gguf: tuple[Path, dict[str, str], float], tmp_path: Path) -> None:
     _, expected, seconds = undisturbed_gguf
     moments, out = random.Random(5), tmp_path / "out.gguf"
     n_killed, taken_over = 0, []
@@ -145,13 +145,13 @@ def test_a_gguf_killed_again_and_again(nibble: Run, source: Path, undisturbed_gg
             n_killed += job.returncode == -signal.SIGKILL
     assert n_killed >= 2, "it was never interrupted"
     assert taken_over and taken_over[-1]["run"]["bytes_taken_over"] > 0
-    assert digest(out) == expected == taken_over[-1]["sha256"]
-    assert [p.name for p in tmp_path.iterdir()] == ["out.gguf"]
+    assert digests(tmp_path) == expected
+    assert set(expected.values()) == {taken_over[-1]["sha256"], taken_over[-1]["towers"]["sha256"]}
     whole = json.loads(nibble("repack", source, tmp_path / "again.gguf", *GGUF, "--json").stdout)
     assert whole["grid"] == taken_over[-1]["grid"] and whole["tensors"] == taken_over[-1]["tensors"]
 
 
-def test_an_interrupted_gguf_is_never_mixed_and_a_full_disk_loses_nothing(nibble: Run, source: Path, undisturbed_gguf: tuple[Path, str, float],
+def test_an_interrupted_gguf_is_never_mixed_and_a_full_disk_loses_nothing(nibble: Run, source: Path, undisturbed_gguf: tuple[Path, dict[str, str], float],
                                                                           tmp_path: Path) -> None:
     out, partial, manifest = (tmp_path / name for name in ("out.gguf", "out.gguf.partial", "out.gguf.resume.json"))
     job = start_repack(source, out, *GGUF)
@@ -178,7 +178,7 @@ def test_an_interrupted_gguf_is_never_mixed_and_a_full_disk_loses_nothing(nibble
     again = nibble("repack", source, out, *GGUF, "--resume", "--json")
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["run"]["bytes_taken_over"] >= json.loads(noted)["bytes"] > 0
-    assert digest(out) == undisturbed_gguf[1]
+    assert digests(tmp_path) == undisturbed_gguf[1]
 
 
 def interrupt(source: Path, out: Path) -> Path:

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "base/mapped_file.h"
 #include "checkpoint/gguf_file.h"
@@ -31,19 +33,25 @@ class GgufExportTest : public testing::Test {
   ~GgufExportTest() override { fs::remove_all(dir_); }
 
   GgufReport Export(GgufTables tables = GgufTables::kQ40) {
-    auto report = ExportGguf(source_, out_, options_, tables, {}, {});
-    EXPECT_TRUE(report.has_value()) << report.error().message;
-    return report.has_value() ? *std::move(report) : GgufReport();
+    auto written = ExportGguf(source_, out_, options_, tables, {}, {});
+    EXPECT_TRUE(written.has_value()) << written.error().message;
+    if (!written.has_value()) return {};
+    towers_ = std::move(written->towers);
+    return std::move(written->text);
   }
 
   // Changes one byte of a tensor in the file.
   void Damage(const std::string& tensor, uint64_t offset_bytes) {
+    DamageIn(out_, tensor, offset_bytes);
+  }
+
+  static void DamageIn(const fs::path& path, const std::string& tensor, uint64_t offset_bytes) {
     uint64_t at = 0;
     {
-      const GgufFile file = GgufFile::Open(out_).value();
+      const GgufFile file = GgufFile::Open(path).value();
       at = file.header().data_begin_bytes + file.header().FindTensor(tensor)->offset_bytes;
     }
-    std::fstream stream(out_, std::ios::binary | std::ios::in | std::ios::out);
+    std::fstream stream(path, std::ios::binary | std::ios::in | std::ios::out);
     stream.seekg(static_cast<std::streamoff>(at + offset_bytes));
     const int byte = stream.get();
     stream.seekp(static_cast<std::streamoff>(at + offset_bytes));
@@ -60,6 +68,7 @@ class GgufExportTest : public testing::Test {
   const fs::path dir_;
   const fs::path out_ = dir_ / "tiny.gguf";
   Options options_;
+  std::optional<GgufReport> towers_;  // of the last Export()
 };
 
 TEST_F(GgufExportTest, IsProvenToStandForItsSource) {
@@ -132,9 +141,6 @@ TEST_F(GgufExportTest, VerifyFindsWhatIsChanged) {
 }
 
 TEST_F(GgufExportTest, OptionsWithoutAPlaceAreRefusedAndNothingIsWritten) {
-  options_.keep_towers = true;
-  EXPECT_FALSE(ExportGguf(source_, out_, options_, GgufTables::kQ40, {}, {}).has_value());
-  options_.keep_towers = false;
   options_.scale_dtype = DType::kBF16;
   EXPECT_FALSE(ExportGguf(source_, out_, options_, GgufTables::kQ40, {}, {}).has_value());
   options_.scale_dtype = DType::kF16;
@@ -145,6 +151,43 @@ TEST_F(GgufExportTest, OptionsWithoutAPlaceAreRefusedAndNothingIsWritten) {
   options_.dry_run = false;
   Export();
   EXPECT_FALSE(ExportGguf(source_, out_, options_, GgufTables::kQ40, {}, {}).has_value());
+}
+
+TEST_F(GgufExportTest, TowersStandInAFileOfTheirOwnAndAreProvenWithTheTextModel) {
+  Export();
+  const std::string alone = ReadTextFile(out_).value();
+  fs::remove(out_);
+  options_.keep_towers = true;
+  Export();
+  EXPECT_EQ(ReadTextFile(out_).value(), alone);
+  const fs::path towers = dir_ / "mmproj-tiny-BF16.gguf";
+  ASSERT_TRUE(towers_.has_value());
+  EXPECT_EQ(towers_->file, towers.string());
+  EXPECT_EQ(towers_->file_bytes, fs::file_size(towers));
+  for (const fs::path& path : {out_, towers}) {
+    const auto proof = VerifyGguf(source_, path, 2, {});
+    ASSERT_TRUE(proof.has_value()) << proof.error().message;
+    EXPECT_TRUE(proof->is_right()) << proof->faults.front();
+    EXPECT_EQ(proof->n_tower_tensors, towers_->tensors.size());
+  }
+  for (const GgufTensorReport& tensor : towers_->tensors) {
+    DamageIn(towers, tensor.output.tensor.name, tensor.output.tensor.size_bytes - 1);
+  }
+  EXPECT_EQ(Faults().size(), towers_->tensors.size());
+}
+
+TEST_F(GgufExportTest, ATowersFileThatSaysSomethingElseIsFound) {
+  options_.keep_towers = true;
+  Export();
+  const fs::path towers = dir_ / "mmproj-tiny-BF16.gguf";
+  std::string bytes = ReadTextFile(towers).value();
+  const std::string key = "clip.vision.block_count";
+  bytes[bytes.find(key) + key.size() + sizeof(uint32_t)] = 9;  // after the value's type
+  std::ofstream(towers, std::ios::binary) << bytes;
+  ASSERT_EQ(Faults().size(), 1u);
+  EXPECT_EQ(Faults()[0], "mmproj-tiny-BF16.gguf: key clip.vision.block_count: expected 2, found 9");
+  fs::remove(towers);
+  EXPECT_TRUE(Faults().empty());
 }
 
 TEST_F(GgufExportTest, InspectListsPartsAndTypes) {
