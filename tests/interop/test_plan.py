@@ -62,7 +62,7 @@ def test_published_file_sizes(nibble: Run, tmp_path: Path, size: str, bf16: floa
     assert found["bf16"]["file_bytes"] == found["as it is"]["file_bytes"]
     assert found["q4w4a16"]["file_bytes"] == pytest.approx(with_towers, rel=0.01)
     towers = {form: found[form]["file_bytes"] - found[form]["text_bytes"] for form in ("bf16", "gguf")}
-    assert towers["bf16"] < towers["gguf"] < 1.3 * towers["bf16"]  # some of them are float32 there
+    assert towers["bf16"] < towers["gguf"] < 2 * towers["bf16"]  # some of them are float32 there
     if text_only and emb4:
         assert found["q4w4a16"]["text_bytes"] == pytest.approx(text_only, rel=0.01)
         assert found["q4w4a16emb4"]["text_bytes"] == pytest.approx(emb4, rel=0.01)
