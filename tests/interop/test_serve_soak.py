@@ -116,7 +116,8 @@ def server(nibble: Run, tiny: Path, tmp_path_factory: pytest.TempPathFactory) ->
     nibble("repack", tiny, model, "--format", "q4w4a16emb4", check=True)
     server = Server(model, "--kv-memory", os.environ.get("NIBBLE_SOAK_KV", "256KiB"), "--max-num-seqs", "24", "--max-queue", "1024", "--max-model-len", "512").wait()
     yield server
-    server.stop()
+    log = server.stop()
+    assert server.process.returncode == 0, log[-3000:]  # nor did a sanitizer find anything
 
 
 def test_every_answer_is_its_own(server: Server) -> None:
