@@ -18,24 +18,24 @@ using checkpoint::GgufTensor;
 constexpr const char* kVision = "vision_config";
 constexpr const char* kAudio = "audio_config";
 
-struct NamePair {
+struct TowerName {
   std::string_view source;
   std::string_view gguf;
 };
 
 // Linears that may clip their inputs and outputs: "X.linear.weight" in the source.
-constexpr NamePair kVisionLinears[] = {
+constexpr TowerName kVisionLinears[] = {
     {"self_attn.q_proj", "attn_q"}, {"self_attn.k_proj", "attn_k"},
     {"self_attn.v_proj", "attn_v"}, {"self_attn.o_proj", "attn_out"},
     {"mlp.gate_proj", "ffn_gate"},  {"mlp.up_proj", "ffn_up"},
     {"mlp.down_proj", "ffn_down"},
 };
-constexpr NamePair kVisionWeights[] = {
+constexpr TowerName kVisionWeights[] = {
     {"self_attn.q_norm", "attn_q_norm"},  {"self_attn.k_norm", "attn_k_norm"},
     {"input_layernorm", "ln1"},           {"post_attention_layernorm", "attn_post_norm"},
     {"pre_feedforward_layernorm", "ln2"}, {"post_feedforward_layernorm", "ffn_post_norm"},
 };
-constexpr NamePair kAudioLinears[] = {
+constexpr TowerName kAudioLinears[] = {
     {"feed_forward1.ffw_layer_1", "ffn_up"},
     {"feed_forward1.ffw_layer_2", "ffn_down"},
     {"feed_forward2.ffw_layer_1", "ffn_up_1"},
@@ -48,7 +48,7 @@ constexpr NamePair kAudioLinears[] = {
     {"lconv1d.linear_end", "conv_pw2"},
 };
 // norm_conv and conv_norm change places in llama.cpp.
-constexpr NamePair kAudioWeights[] = {
+constexpr TowerName kAudioWeights[] = {
     {"feed_forward1.pre_layer_norm", "ffn_norm"},
     {"feed_forward1.post_layer_norm", "ffn_post_norm"},
     {"feed_forward2.pre_layer_norm", "ffn_norm_1"},
@@ -105,7 +105,7 @@ Status CheckFixed(const Config& config, const char* tower, std::span<const Fixed
   return {};
 }
 
-Status CheckExpressible(const Config& config) {
+Status CheckTowersExpressible(const Config& config) {
   if (!HasTower(config, kVision)) {
     return Fail("config.json: no {}: llama.cpp's file of towers begins with one", kVision);
   }
@@ -147,12 +147,12 @@ class TowerList {
               TowerChange change = TowerChange::kNone) {
     Add(source, gguf, change, true);
   }
-  void AddWeights(std::span<const NamePair> names) {
+  void AddWeights(std::span<const TowerName> names) {
     for (const auto& [source, gguf] : names) {
       Add(fmt::format("{}.weight", source), fmt::format("{}.weight", gguf));
     }
   }
-  void AddLinears(std::span<const NamePair> names, bool are_clipped) {
+  void AddLinears(std::span<const TowerName> names, bool are_clipped) {
     for (const auto& [source, gguf] : names) {
       Add(fmt::format("{}.linear.weight", source), fmt::format("{}.weight", gguf));
       if (!are_clipped) continue;
@@ -332,7 +332,7 @@ Status AddAudioKeys(const Config& config, bool is_unified, std::vector<GgufEntry
 }  // namespace
 
 Result<std::vector<TowerSpec>> ExpectedTowers(const Config& config) {
-  NIBBLE_RETURN_IF_ERROR(CheckExpressible(config));
+  NIBBLE_RETURN_IF_ERROR(CheckTowersExpressible(config));
   const bool is_unified = config.layout == Layout::kUnified;
   TowerList list;
   if (is_unified) {
@@ -366,7 +366,7 @@ Result<GgufTensor> GgufTowerTensor(const TowerSpec& spec, const checkpoint::Tens
 }
 
 Result<std::vector<GgufEntry>> GgufTowerConfig(const Config& config) {
-  NIBBLE_RETURN_IF_ERROR(CheckExpressible(config));
+  NIBBLE_RETURN_IF_ERROR(CheckTowersExpressible(config));
   const bool is_unified = config.layout == Layout::kUnified;
   std::vector<GgufEntry> entries = {{"general.architecture", std::string("clip")}};
   NIBBLE_RETURN_IF_ERROR(AddVisionKeys(config, is_unified, &entries));
