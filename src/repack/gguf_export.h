@@ -64,10 +64,9 @@ struct GgufExport {
 };
 
 // `out` ends in ".gguf"; neither it nor its gemma::GgufTowersPath() may exist. `tokenizer`:
-// metadata to add
-// ("tokenizer.*"). Errors: those of MakePlan, gemma::GgufConfig, GgufTowerOutputs and
-// EncodeGgufRows; options that the format has no place for. An error of the input leaves nothing
-// behind, any other what options.resume goes on with.
+// metadata to add ("tokenizer.*"). Errors: those of MakePlan, gemma::GgufConfig, GgufTowerOutputs
+// and EncodeGgufRows; options that the format has no place for. An error of the input leaves
+// nothing behind, any other what options.resume goes on with.
 Result<GgufExport> ExportGguf(const std::filesystem::path& source, const std::filesystem::path& out,
                               const Options& options, GgufTables tables,
                               std::vector<checkpoint::GgufEntry> tokenizer,
