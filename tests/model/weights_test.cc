@@ -100,14 +100,16 @@ TEST(BindWeights, IgnoresTowersAndLeftOverKv) {
   EXPECT_TRUE(weights.has_value()) << weights.error().message;
 }
 
+// Of mapped files, on a disk or in memory.
 int64_t ResidentFileKilobytes() {
   std::ifstream status("/proc/self/status");
-  std::string word;
-  while (status >> word && word != "RssFile:") {
+  int64_t total = 0;
+  for (std::string word; status >> word;) {
+    int64_t kilobytes = 0;
+    if (word == "RssFile:" || word == "RssShmem:") status >> kilobytes;
+    total += kilobytes;
   }
-  int64_t kilobytes = -1;
-  status >> kilobytes;
-  return kilobytes;
+  return total;
 }
 
 TEST(Table, KeepsNoRowsResident) {
@@ -125,7 +127,7 @@ TEST(Table, KeepsNoRowsResident) {
   for (int64_t i = 0; i < kRows; i += 16) {
     table.Gather(**kernels::ChooseKernels(nullptr), i, 1, row.data());
   }
-  EXPECT_GT(ResidentFileKilobytes() - before, kRows / 16 * 4);
+  EXPECT_GE(ResidentFileKilobytes() - before, kRows / 16 * 4);  // one page each at least
   table.ReleaseRows();
   EXPECT_LT(ResidentFileKilobytes() - before, 1024);
 }
