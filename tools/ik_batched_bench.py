@@ -29,6 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("-m", dest="model")
     parser.add_argument("-t", dest="threads", type=int)
+    parser.add_argument("-tb", dest="threads_batch", type=int)
     parser.add_argument("-fa", dest="flash_attention", choices=["on", "off"])
     parser.add_argument("-npp", dest="n_prompt", type=int)
     parser.add_argument("-ntg", dest="n_decode", type=int)
@@ -43,7 +44,7 @@ def main() -> None:
     params = C.llama_context_default_params()
     params.n_ctx = max(batches) * (arguments.n_prompt + arguments.n_decode)
     params.n_batch, params.n_ubatch, params.n_seq_max = 2048, 512, max(batches)
-    params.n_threads = params.n_threads_batch = arguments.threads
+    params.n_threads, params.n_threads_batch = arguments.threads, arguments.threads_batch
     params.flash_attn = arguments.flash_attention == "on"
     context = C.llama_init_from_model(model, params)
     decode(context, [(5, 0, 0)], last_only=True)  # touches the weights

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <pthread.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -27,6 +28,7 @@
 #include "repack/inspect.h"
 #include "server/default_sampling.h"
 #include "server/http.h"
+#include "server/line_writer.h"
 #include "server/service.h"
 
 namespace nibble::cli {
@@ -45,7 +47,7 @@ struct ServeFlags {
   server::HttpOptions http;
   server::ServiceOptions service;
   uint64_t max_body_mb = 32;
-  double ping_s = 10;
+  double ping_s = 30;
 };
 
 constexpr std::string_view kEnvironmentPrefix = "NIBBLE_SERVE_";
@@ -142,11 +144,10 @@ Status Load(const ServeFlags& flags, server::Service& service, OpenedModel* open
   NIBBLE_ASSIGN_OR_RETURN(*opened, OpenModel(flags.engine));
   NIBBLE_ASSIGN_OR_RETURN(server::ServedModel model, MakeModel(flags, *opened));
   NIBBLE_RETURN_IF_ERROR(checksums.get());
-  fmt::print(stderr,
-             "{}: loaded in {:.1f} s, {} kernels, {} threads; context {} tokens, {} for keys and "
-             "values\n",
-             model.names[0], opened->load_s, opened->kernels->name, flags.engine.n_threads,
-             model.context_tokens, flags.kv_memory);
+  flags.service.log.lines->Write(fmt::format(
+      "{}: loaded in {:.1f} s, {} kernels, {} threads; context {} tokens, {} for keys and values",
+      model.names[0], opened->load_s, opened->kernels->name, flags.engine.n_threads,
+      model.context_tokens, flags.kv_memory));
   return service.Start(std::move(model));
 }
 
@@ -170,7 +171,8 @@ Status WaitForEnd(const ServeFlags& flags, const sigset_t& signals, Loading& loa
     if (signal > 0) {
       if (is_loading) std::_Exit(kDone);  // nothing was promised to anybody yet
       if (end.has_value()) std::_Exit(128 + signal);
-      fmt::print(stderr, "shutting down: {} requests are being answered\n", http.n_exchanges());
+      flags.service.log.lines->Write(
+          fmt::format("shutting down: {} requests are being answered", http.n_exchanges()));
       service.Drain();
       http.Drain();
       end = Clock::now() + std::chrono::milliseconds(static_cast<int64_t>(flags.drain_s * 1000));
@@ -193,14 +195,16 @@ Result<int> Serve(ServeFlags flags) {
   flags.http.max_body_bytes = flags.max_body_mb << 20;
   flags.http.ping_interval = std::chrono::milliseconds(static_cast<int64_t>(flags.ping_s * 1000));
 
+  server::LineWriter log(STDERR_FILENO);
+  flags.service.log.lines = &log;
   Loading loading;  // outlives the service, whose engine it holds
   server::Service service(flags.service);
   NIBBLE_ASSIGN_OR_RETURN(const auto http, server::HttpServer::Listen(flags.http, service));
   const std::string_view host = flags.http.host;
-  fmt::print(stderr, "listening on http://{}:{}\n", host, http->port());
+  log.Write(fmt::format("listening on http://{}:{}", host, http->port()));
   std::thread loader([&] {
     loading.status = Load(flags, service, &loading.opened);
-    if (loading.status.has_value()) fmt::print(stderr, "ready\n");
+    if (loading.status.has_value()) log.Write("ready");
     loading.done = true;
   });
   const Status end = WaitForEnd(flags, signals, loading, service, *http);

@@ -24,7 +24,7 @@ class Generation : public Exchange {
   struct Context {
     const ServedModel& model;
     Metrics& metrics;
-    RequestLog& log;
+    const RequestLog& log;
     size_t max_buffered_tokens;  // that the client has not read
   };
 

@@ -27,7 +27,7 @@ struct HttpOptions {
   std::chrono::milliseconds header_timeout{10'000};  // from a request's first byte
   std::chrono::milliseconds body_timeout{60'000};    // for all of the body
   std::chrono::milliseconds write_timeout{60'000};   // for a client to take what it is sent
-  std::chrono::milliseconds ping_interval{10'000};   // of comments in a stream that is silent
+  std::chrono::milliseconds ping_interval{30'000};   // of comments in a stream that is silent
 };
 
 class HttpServer {

@@ -57,14 +57,11 @@ std::string JsonLine(const LogEntry& entry) {
 
 }  // namespace
 
-void RequestLog::Write(const LogEntry& entry) {
-  if (options_.file == nullptr) return;
+void RequestLog::Write(const LogEntry& entry) const {
+  if (options_.lines == nullptr) return;
   LogEntry shown = entry;
   if (!options_.shows_prompts) shown.prompt.clear();
-  const std::string line = options_.json ? JsonLine(shown) : TextLine(shown);
-  const std::lock_guard lock(mutex_);
-  std::fprintf(options_.file, "%s\n", line.c_str());
-  std::fflush(options_.file);
+  options_.lines->Write(options_.json ? JsonLine(shown) : TextLine(shown));
 }
 
 }  // namespace nibble::server

@@ -2,10 +2,9 @@
 // Thread-safe. Tested by service_test.cc.
 #pragma once
 
-#include <cstdio>
-#include <mutex>
 #include <string>
 
+#include "server/line_writer.h"
 #include "server/metrics.h"
 
 namespace nibble::server {
@@ -22,7 +21,7 @@ struct LogEntry {
 };
 
 struct LogOptions {
-  std::FILE* file = stderr;  // null: no log
+  LineWriter* lines = nullptr;  // null: no log
   bool json = false;
   bool shows_prompts = false;
 };
@@ -30,11 +29,10 @@ struct LogOptions {
 class RequestLog {
  public:
   explicit RequestLog(LogOptions options) : options_(options) {}
-  void Write(const LogEntry& entry);
+  void Write(const LogEntry& entry) const;
 
  private:
   const LogOptions options_;
-  std::mutex mutex_;
 };
 
 }  // namespace nibble::server

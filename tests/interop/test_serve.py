@@ -29,15 +29,17 @@ NEVER_S = 300  # what takes longer does not happen
 
 
 class Server:
-    """One `nibble serve` on a free port; its log is read as it comes, since a full pipe would hold it up, and kept."""
+    """One `nibble serve` on a free port; its log is read as it comes or, if not `reads_log`, at the end, and kept."""
 
-    def __init__(self, model: Path | None, *flags: str, env: dict[str, str] | None = None) -> None:
+    def __init__(self, model: Path | None, *flags: str, env: dict[str, str] | None = None, reads_log: bool = True) -> None:
         arguments = [str(model), "--port", "0", "--threads", "1", *flags] if model else []
         self.process = subprocess.Popen([from_environment("NIBBLE_BIN"), "serve", *arguments], stderr=subprocess.PIPE, text=True, env=os.environ | (env or {}))
         self.port = int(self.process.stderr.readline().rsplit(":", 1)[1])
         self.log: list[str] = []
         self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr))
-        self.reader.start()
+        self.reads_log = reads_log
+        if reads_log:
+            self.reader.start()
 
     def wait(self) -> Server:
         return self.until(lambda: self.get("/health")[0] == 200)
@@ -74,6 +76,8 @@ class Server:
     def end(self) -> str:
         """Waits for it; the log."""
         self.process.wait(timeout=NEVER_S)
+        if not self.reads_log and not self.log:
+            self.reader.start()
         self.reader.join()
         return "".join(self.log)
 
@@ -328,6 +332,16 @@ def test_damaged_files_are_not_served(start: Start, nibble: Run, tiny: Path, tmp
     done = nibble("serve", model, "--port", "0", timeout=NEVER_S)
     assert done.returncode == 2 and f"{shards[1].name}: damaged" in done.stderr
     assert start("--no-checksums", model=model).get("/health")[0] == 200
+
+
+def test_a_log_that_nobody_reads_holds_nothing_up(start: Start) -> None:
+    server = start(reads_log=False)
+    for _ in range(1500):
+        assert server.get("/nothing")[0] == 404
+    assert server.client().chat.completions.create(messages=TURKEY, **GREEDY).choices[0].message.content == "Ankara"
+    server.process.terminate()
+    assert 100 < server.end().count("/nothing") < 1500
+    assert server.process.returncode == 0
 
 
 def test_log(start: Start) -> None:

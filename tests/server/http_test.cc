@@ -23,8 +23,8 @@ class HttpTest : public ::testing::Test {
  protected:
   void Start(ScriptedEngine::Script script, ScriptedEngine::Options options = {},
              HttpOptions http = {}, size_t max_buffered_tokens = 100'000) {
-    service_ = std::make_unique<Service>(
-        ServiceOptions{.max_buffered_tokens = max_buffered_tokens, .log = {.file = nullptr}});
+    service_ =
+        std::make_unique<Service>(ServiceOptions{.max_buffered_tokens = max_buffered_tokens});
     ServedModel model = ScriptedModel(std::move(script), options, 64, view_);
     model.context_tokens = 1 << 24;
     ASSERT_TRUE(service_->Start(std::move(model)).has_value());
@@ -234,7 +234,7 @@ TEST_F(HttpTest, HealthIsAnsweredWhileTheEngineIsBusy) {
 }
 
 TEST(HttpServer, AnAddressInUseIsAnError) {
-  Service service({.log = {.file = nullptr}});
+  Service service({});
   const auto first = HttpServer::Listen({.port = 0}, service);
   ASSERT_TRUE(first.has_value());
   const auto second = HttpServer::Listen({.port = (*first)->port()}, service);

@@ -56,8 +56,6 @@ std::vector<Json> Events(const std::string& body) {
 
 class ServiceTest : public ::testing::Test {
  protected:
-  static ServiceOptions Quiet() { return {.log = {.file = nullptr}}; }
-
   // One token of each script goes to the warm-up.
   void Start(ScriptedEngine::Script script, ScriptedEngine::Options options = {},
              int max_requests = 64) {
@@ -72,7 +70,7 @@ class ServiceTest : public ::testing::Test {
   }
 
   std::shared_ptr<EngineView> view_ = std::make_shared<EngineView>();
-  Service service_{Quiet()};
+  Service service_{ServiceOptions{}};
 };
 
 TEST_F(ServiceTest, HealthFollowsTheModel) {
@@ -273,7 +271,7 @@ TEST_F(ServiceTest, WhatIsCutIsTheSameInAStream) {
            {"G3", "A green door<turn|>", R"(,"stop":["en door"])", "A gre", "stop"},
            {"G3", "!\n<turn|>", R"(,"stop":["\n"])", "!", "stop"},
            {"H1", "abcdefghijkl", R"(,"max_completion_tokens":3)", three_tokens, "length"}}) {
-    Service service(Quiet());
+    Service service({});
     ASSERT_TRUE(service.Start(ScriptedModel(Says(one.answer))).has_value());
     const Json whole = Json::parse(Finish(service.Handle(PostChat(one.more))).body);
     EXPECT_EQ(whole["choices"][0]["message"]["content"], one.content) << one.field_report;
@@ -369,8 +367,7 @@ TEST_F(ServiceTest, DrainingRefusesNewWorkAndFinishesOld) {
 }
 
 TEST(Service, KeysAndOrigins) {
-  Service service(
-      {.api_keys = {"k1", "key2"}, .cors_origin = "http://a", .log = {.file = nullptr}});
+  Service service({.api_keys = {"k1", "key2"}, .cors_origin = "http://a"});
   ASSERT_TRUE(service.Start(ScriptedModel(Says("Hi<turn|>"))).has_value());
   HttpRequest request = PostChat();
   for (const auto& [header, status] : std::vector<std::pair<std::string, int>>{
@@ -393,7 +390,8 @@ TEST(Service, OneLogLineARequestWithoutWhatWasSaid) {
     for (const bool shows_prompts : {false, true}) {
       std::FILE* file = std::tmpfile();
       {
-        Service service({.log = {.file = file, .json = json, .shows_prompts = shows_prompts}});
+        LineWriter lines(::fileno(file));
+        Service service({.log = {.lines = &lines, .json = json, .shows_prompts = shows_prompts}});
         ASSERT_TRUE(service.Start(ScriptedModel(Says("Hi<turn|>"))).has_value());
         Finish(service.Handle(PostChat()));
         Finish(service.Handle(Get("/\n")));

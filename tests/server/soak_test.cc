@@ -89,7 +89,7 @@ TEST(Soak, MixedRequestsWithRandomCancels) {
   const char* wanted = std::getenv("NIBBLE_SOAK_REQUESTS");
   const int n_each = (wanted == nullptr ? 1280 : std::atoi(wanted)) / kClients;
   const auto view = std::make_shared<EngineView>();
-  Service service({.log = {.file = nullptr}});
+  Service service({});
   ASSERT_TRUE(service.Start(ScriptedModel(Echo, {.max_sequences = 16}, 200, view)).has_value());
   const auto http = HttpServer::Listen({.port = 0}, service).value();
   Counts counts;

@@ -306,6 +306,14 @@ void PassRounded(const WeightView& w, int64_t tile_idx, const RoundedRows<T>& x,
 template <typename T>
 void MultiplyRounded(const WeightView& w, int64_t tile_begin, int64_t tile_end,
                      const RoundedRows<T>& x, int64_t n_tokens, float* y) {
+  if (n_tokens == 1) {  // memory is the limit, and more streams of codes get more of it
+    int64_t tile_idx = tile_begin;
+    for (; tile_idx + kGroupTiles <= tile_end; tile_idx += kGroupTiles) {
+      PassRounded<kGroupTiles>(w, tile_idx, x, 1, y);
+    }
+    for (; tile_idx < tile_end; ++tile_idx) PassRounded<1>(w, tile_idx, x, 1, y);
+    return;
+  }
   for (int64_t first = 0; first < n_tokens; first += kChunkTokens) {
     const int64_t n_chunk = Min(kChunkTokens, n_tokens - first);
     const RoundedRows<T> rows = From(x, first * w.n_blocks);
