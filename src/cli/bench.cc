@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -68,7 +69,8 @@ Status WriteRun(const std::string& out, const Json& settings, const Json& identi
 }
 
 Result<int> BenchEngine(const BenchFlags& flags) {
-  const EngineFlags& engine = flags.target.engine;
+  EngineFlags engine = flags.target.engine;
+  engine.options.max_sequences = std::ranges::max(flags.speed.batches);
   NIBBLE_ASSIGN_OR_RETURN(OpenedModel model, OpenModel(engine));
   NIBBLE_ASSIGN_OR_RETURN(
       const auto rows,

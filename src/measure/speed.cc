@@ -46,11 +46,18 @@ class Bench {
     return {};
   }
 
-  // Tokens per second of all of them together.
-  double Steps(int n_tokens) {
+  // Tokens per second of all of them together. Error: not all of them ran.
+  Result<double> Steps(int n_tokens) {
     const Stopwatch stopwatch;
-    for (int i = 0; i < n_tokens; ++i) engine_.Step();
-    return static_cast<double>(requests_.size()) * n_tokens / stopwatch.seconds();
+    size_t n_given = 0;
+    for (int i = 0; i < n_tokens; ++i) n_given += engine_.Step().size();
+    const double rate = static_cast<double>(n_given) / stopwatch.seconds();
+    if (const size_t n_steps = static_cast<size_t>(n_tokens);
+        n_given != requests_.size() * n_steps) {
+      return Fail("{} sequences gave {} tokens in {} steps: they do not run all at once",
+                  requests_.size(), n_given, n_steps);
+    }
+    return rate;
   }
 
   void End() {
@@ -102,7 +109,8 @@ Result<std::vector<SpeedRow>> MeasureSpeed(engine::Engine& engine, int64_t n_tok
       } else {
         NIBBLE_RETURN_IF_ERROR(
             bench.Begin(row.n_context_tokens, row.n_sequences, options.n_tokens));
-        row.tokens_per_s.push_back(bench.Steps(options.n_tokens));
+        NIBBLE_ASSIGN_OR_RETURN(const double rate, bench.Steps(options.n_tokens));
+        row.tokens_per_s.push_back(rate);
         bench.End();
       }
     }
@@ -147,9 +155,9 @@ Result<MemoryShare> MeasureMemoryShare(engine::Engine& engine, int64_t n_token_i
   std::vector<double> shares;
   NIBBLE_RETURN_IF_ERROR(bench.Begin(kContext, 1, kTurns * kTokens));
   for (int turn = 0; turn < kTurns; ++turn) {
-    const double weights_per_s = weight_bytes_per_token * bench.Steps(kTokens);
+    NIBBLE_ASSIGN_OR_RETURN(const double rate, bench.Steps(kTokens));
     reads.push_back(probe.Read());
-    shares.push_back(2 * weights_per_s / (reads[turn] + reads[turn + 1]));
+    shares.push_back(2 * weight_bytes_per_token * rate / (reads[turn] + reads[turn + 1]));
   }
   bench.End();
   return MemoryShare{.bytes_per_s = Median(reads), .of_decode = Median(shares)};

@@ -33,7 +33,7 @@ struct SpeedRow {
   double median() const;
 };
 
-// Errors: those of Engine::Submit.
+// Errors: those of Engine::Submit; the engine runs fewer sequences at once than a row has.
 Result<std::vector<SpeedRow>> MeasureSpeed(engine::Engine& engine, int64_t n_token_ids,
                                            const SpeedOptions& options);
 

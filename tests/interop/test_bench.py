@@ -25,6 +25,13 @@ def test_rows(nibble: Run, tiny: Path) -> None:
     assert result["read_bandwidth_bytes_per_s"] > 1e8 and 0 < result["share_of_read_bandwidth"] < 2 and result["load_s"] > 0
 
 
+def test_many_sequences_run_at_once(nibble: Run, tiny: Path) -> None:
+    """More than an engine runs unless told: else the tokens of those that wait would be counted, too (an error of `bench` itself)."""
+    done = nibble("bench", tiny, "--prompt", "1", "--context", "10", "--batch", "1,40", "--tokens", "5", "--runs", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [row["sequences"] for row in json.loads(done.stdout)["rows"]] == [1, 1, 40]
+
+
 def test_table(nibble: Run, tiny: Path) -> None:
     done = nibble("bench", tiny, "--prompt", "20", "--context", "10", "--tokens", "3", "--runs", "1")
     assert done.returncode == 0, done.stderr
