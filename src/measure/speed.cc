@@ -52,10 +52,10 @@ class Bench {
     size_t n_given = 0;
     for (int i = 0; i < n_tokens; ++i) n_given += engine_.Step().size();
     const double rate = static_cast<double>(n_given) / stopwatch.seconds();
-    if (const size_t n_steps = static_cast<size_t>(n_tokens);
-        n_given != requests_.size() * n_steps) {
-      return Fail("{} sequences gave {} tokens in {} steps: they do not run all at once",
-                  requests_.size(), n_given, n_steps);
+    const size_t n_expected = requests_.size() * static_cast<size_t>(n_tokens);
+    if (n_given != n_expected) {
+      return Fail("{} sequences gave {} of {} tokens: they do not run all at once",
+                  requests_.size(), n_given, n_expected);
     }
     return rate;
   }

@@ -9,6 +9,7 @@
 #include <boost/beast/http.hpp>
 #include <cerrno>
 #include <iterator>
+#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -34,6 +35,10 @@ struct Shared {
   std::atomic<bool> draining = false;
   std::atomic<int> n_connections = 0;
   std::atomic<int> n_exchanges = 0;
+  // Exchanges are woken from other threads for as long as they live, and the last ones live until
+  // the context that they are woken through goes: from then on nothing may be posted to it.
+  std::mutex waking = {};
+  bool takes_wakes = true;
 };
 
 // Counts for as long as it lives.
@@ -213,11 +218,14 @@ class Session {
   // An answer that takes time. The client is watched meanwhile: if it goes, the exchange ends.
   asio::awaitable<bool> Answer(HttpReply reply) {
     auto alarm = std::make_shared<Alarm>(stream_.get_executor());
-    reply.exchange->SetWake([weak = std::weak_ptr(alarm), executor = stream_.get_executor()] {
-      asio::post(executor, [weak] {
-        if (const auto woken = weak.lock()) woken->Ring();
-      });
-    });
+    reply.exchange->SetWake(
+        [weak = std::weak_ptr(alarm), executor = stream_.get_executor(), &shared = shared_] {
+          const std::lock_guard lock(shared.waking);
+          if (!shared.takes_wakes) return;
+          asio::post(executor, [weak] {
+            if (const auto woken = weak.lock()) woken->Ring();
+          });
+        });
     alarm->is_watching = true;
     asio::co_spawn(stream_.get_executor(), Watch(alarm), asio::detached);
     const bool is_whole =
@@ -363,6 +371,8 @@ class HttpServer::Impl {
   ~Impl() {
     io_.stop();
     for (std::thread& thread : threads_) thread.join();
+    const std::lock_guard lock(shared_.waking);
+    shared_.takes_wakes = false;
   }
 
   Status Listen() {

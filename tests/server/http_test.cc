@@ -233,6 +233,24 @@ TEST_F(HttpTest, HealthIsAnsweredWhileTheEngineIsBusy) {
   EXPECT_TRUE(one_more.ReadResponse().starts_with("HTTP/1.1 429"));
 }
 
+// While the engine's thread wakes all exchanges.
+TEST_F(HttpTest, GoesInTheMiddleOfAnswers) {
+  for (int round = 0; round < 10; ++round) {
+    constexpr int kClients = 64;
+    Start(Says("a"), {.max_sequences = kClients});
+    HeldStep step(*view_);
+    std::deque<HttpClient> clients;
+    for (int i = 0; i < kClients; ++i) {
+      clients.push_back(Connect());
+      clients.back().Send(Ask(R"(,"stream":true)"));
+    }
+    EXPECT_TRUE(Eventually([&] { return step.has_begun() && http_->n_exchanges() == kClients; }));
+    step.Release();
+    http_.reset();
+    service_.reset();
+  }
+}
+
 TEST(HttpServer, AnAddressInUseIsAnError) {
   Service service({});
   const auto first = HttpServer::Listen({.port = 0}, service);
