@@ -46,8 +46,8 @@ struct ServeFlags {
   double drain_s = 30;
   server::HttpOptions http;
   server::ServiceOptions service;
-  uint64_t max_body_mb = 32;
-  double ping_s = 30;
+  uint64_t max_body_mb = http.max_body_bytes >> 20;
+  double ping_s = std::chrono::duration<double>(http.ping_interval).count();
 };
 
 constexpr std::string_view kEnvironmentPrefix = "NIBBLE_SERVE_";

@@ -37,7 +37,6 @@ class Server:
         self.port = int(self.process.stderr.readline().rsplit(":", 1)[1])
         self.log: list[str] = []
         self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr))
-        self.reads_log = reads_log
         if reads_log:
             self.reader.start()
 
@@ -76,7 +75,7 @@ class Server:
     def end(self) -> str:
         """Waits for it; the log."""
         self.process.wait(timeout=NEVER_S)
-        if not self.reads_log and not self.log:
+        if self.reader.ident is None:
             self.reader.start()
         self.reader.join()
         return "".join(self.log)
